@@ -1,0 +1,13 @@
+package weir
+
+// BackfillProgress is how far a backfill of one capture has come.
+type BackfillProgress struct {
+	CaptureID int32
+	Table     Table
+	// Tagged counts the keys tagged since the backfill began, resumed runs
+	// included.
+	Tagged int64
+	// Estimate is the planner's idea of the number of rows; 0 where it has none.
+	Estimate int64
+	Done     bool
+}

@@ -1,0 +1,11 @@
+// Package sql holds every .sql file of weir, by engine. Dialects alone import
+// it, as weirsql.
+package sql
+
+import "embed"
+
+// FS holds <engine>/migrations, <engine>/tagging, <engine>/queue and
+// <engine>/apply.
+//
+//go:embed postgres sqlite
+var FS embed.FS
