@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"text/template"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
+	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
+	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/weir-cdc/weir"
+	weirsql "github.com/weir-cdc/weir/sql"
+)
+
+// routines are installed whole at each Init, after the migrations: a file is
+// the truth of each. A routine that another calls comes first.
+var routines = []string{
+	"assert_read_committed", "create_queue", "queues_of", "fold_slice", "fold", "gi_instance_changed",
+	"claim", "settle", "release", "postpone", "extend", "expired",
+}
+
+// Init creates or upgrades weir's tables (golang-migrate, versions in the
+// schema's schema_migrations) and replaces its routines, and returns the
+// schema's version. It may be called again; an interrupted migration rolled
+// back, and is tried again.
+func (s *Source) Init(ctx context.Context) (uint, error) {
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, "create schema if not exists "+ident(s.schema)); err != nil {
+		return 0, translate(err, weir.AtSource, "init", s.schema)
+	}
+	version, err := s.migrate(ctx, func(m *migrate.Migrate) error { return m.Up() })
+	if err != nil {
+		return version, err
+	}
+	return version, tx(ctx, s.pool, readCommitted, weir.AtSource, "init", weir.GUID{}, func(t pgx.Tx) error {
+		for _, name := range routines {
+			text, err := s.routine(name)
+			if err != nil {
+				return err
+			}
+			if _, err := t.Exec(ctx, text); err != nil {
+				return fmt.Errorf("install routine %s: %w", name, err)
+			}
+		}
+		// Routines that queues carry of their own, for those that exist already.
+		if _, err := t.Exec(ctx, "select "+ident(s.schema)+".create_queue(q.name) from "+ident(s.schema)+".queues q order by q.name"); err != nil {
+			return err
+		}
+		_, err := t.Exec(ctx, "revoke all on all functions in schema "+ident(s.schema)+" from public")
+		return err
+	})
+}
+
+// Down removes weir's schema with all that is in it: queue, ledger of pulls and
+// registry. Captures must have been dropped before.
+func (s *Source) Down(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+	defer cancel()
+	var left int
+	if err := s.pool.QueryRow(ctx, "select count(*) from "+s.own("captures")).Scan(&left); err != nil {
+		return translate(err, weir.AtSource, "init --down", "")
+	}
+	if left > 0 {
+		return &weir.ConfigError{Key: "source", Err: fmt.Errorf("%d captures are installed", left), Hint: "run weir triggers drop first"}
+	}
+	if _, err := s.pool.Exec(ctx, "select "+s.own("assert_read_committed")+"('init --down')"); err != nil {
+		return translate(err, weir.AtSource, "init --down", "")
+	}
+	// The versions table goes with the schema; the down migrations are for those
+	// who run golang-migrate themselves.
+	_, err := s.pool.Exec(ctx, "drop schema "+ident(s.schema)+" cascade")
+	return translate(err, weir.AtSource, "init --down", s.schema)
+}
+
+func (s *Source) migrate(ctx context.Context, step func(*migrate.Migrate) error) (uint, error) {
+	files, err := fs.Sub(weirsql.FS, "postgres/migrations")
+	if err != nil {
+		return 0, err
+	}
+	source, err := iofs.New(files, ".")
+	if err != nil {
+		return 0, fmt.Errorf("init: %w", err)
+	}
+	cfg := s.pool.Config().ConnConfig.Copy()
+	cfg.RuntimeParams["search_path"] = ident(s.schema)
+	cfg.RuntimeParams["lock_timeout"] = "10s" // migrate's driver has no context
+	db := stdlib.OpenDB(*cfg)
+	defer db.Close()
+	driver, err := migratepgx.WithInstance(db, &migratepgx.Config{
+		SchemaName: s.schema, MigrationsTable: "schema_migrations", StatementTimeout: bulkTimeout,
+	})
+	if err != nil {
+		return 0, translate(migrateCause(err), weir.AtSource, "init", "")
+	}
+	m, err := migrate.NewWithInstance("iofs", source, "postgres", driver)
+	if err != nil {
+		return 0, fmt.Errorf("init: %w", err)
+	}
+	m.LockTimeout = 30 * time.Second
+	defer m.Close()
+	// Each migration is one implicit transaction: a dirty version did not happen.
+	if v, dirty, err := m.Version(); err == nil && dirty {
+		if err := m.Force(int(v) - 1); err != nil {
+			return 0, translate(migrateCause(err), weir.AtSource, "init", "")
+		}
+	}
+	if err := step(m); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+		v, dirty, verr := m.Version()
+		if verr == nil && dirty {
+			back := int(v) - 1
+			if back == 0 {
+				back = database.NilVersion
+			}
+			if ferr := m.Force(back); ferr != nil {
+				err = errors.Join(err, ferr)
+			}
+		}
+		cause := translate(migrateCause(err), weir.AtSource, "init", s.schema)
+		return 0, &weir.ConfigError{
+			Key: "source", Err: fmt.Errorf("migration %d failed and was rolled back: %w", v, cause),
+			Hint: "put right what the message names and run weir init again; the version before it is in place",
+		}
+	}
+	v, _, err := m.Version()
+	if err != nil && !errors.Is(err, migrate.ErrNilVersion) {
+		return 0, translate(migrateCause(err), weir.AtSource, "init", "")
+	}
+	return v, nil
+}
+
+// migrateCause reaches the driver's error, which golang-migrate's own type hides
+// (it has no Unwrap, and comes as a value and as a pointer).
+func migrateCause(err error) error {
+	var p *database.Error
+	var v database.Error
+	switch {
+	case errors.As(err, &p) && p.OrigErr != nil:
+		return p.OrigErr
+	case errors.As(err, &v) && v.OrigErr != nil:
+		return v.OrigErr
+	}
+	return err
+}
+
+func (s *Source) routine(name string) (string, error) {
+	return render("postgres/queue/"+name+".sql", struct{ Schema, SchemaLiteral string }{
+		ident(s.schema), escaped(ident(s.schema)),
+	})
+}
+
+// escaped is a text for the inside of a quoted literal.
+func escaped(text string) string {
+	q := literal(text)
+	return q[1 : len(q)-1]
+}
+
+// render executes a template of weirsql; a placeholder without a value is an
+// error.
+func render(path string, data any) (string, error) {
+	text, err := fs.ReadFile(weirsql.FS, path)
+	if err != nil {
+		return "", fmt.Errorf("render %s: %w", path, err)
+	}
+	t, err := template.New(path).Option("missingkey=error").Parse(string(text))
+	if err != nil {
+		return "", fmt.Errorf("render %s: %w", path, err)
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, data); err != nil {
+		return "", fmt.Errorf("render %s: %w", path, err)
+	}
+	return b.String(), nil
+}

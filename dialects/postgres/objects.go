@@ -1,0 +1,488 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-cdc/weir"
+)
+
+// capture SQL templates get this.
+type tagging struct {
+	Schema                  string
+	ID                      int32
+	PresentType, AbsentType string // literals
+	AtOnce, Child           bool
+	RefuseTruncate          bool
+	New, Old, Both          string // selects of guid, key, concept
+	KeysGone                string // a select that has rows if the statement took keys away
+	TruncateRows            string // as Old, of %s
+	Table, KeyMatch         string
+	Queues                  []queueSQL
+}
+
+type queueSQL struct{ Table, TagFunction string }
+
+// tagArgs is what the templates "tag", "upsert" and "append" work on.
+type tagArgs struct {
+	Schema              string
+	ID                  int32
+	Queue               queueSQL
+	Type, Cancels, Rows string
+}
+
+// Tag gives the template of a queue its arguments; cancels is empty for a type
+// that cancels none.
+func (t tagging) Tag(q queueSQL, typ, cancels, rows string) tagArgs {
+	if t.Child {
+		cancels = ""
+	}
+	return tagArgs{Schema: t.Schema, ID: t.ID, Queue: q, Type: typ, Cancels: cancels, Rows: rows}
+}
+
+// Append gives the template of the inbox its arguments.
+func (t tagging) Append(typ, rows string) tagArgs {
+	return tagArgs{Schema: t.Schema, ID: t.ID, Type: typ, Rows: rows}
+}
+
+func (s *Source) tagging(p *plan) tagging {
+	r := p.row("r")
+	present, absent := weir.InstanceInserted, weir.InstanceDeleted
+	if p.Kind == weir.Child {
+		present, absent = p.ChangeType, p.ChangeType
+	}
+	where := ""
+	if p.Kind != weir.Plain && !p.keyCols[0].NotNull {
+		where = " where " + r.guid + " is not null"
+	}
+	selects := func(from string) string {
+		list := fmt.Sprintf("%s as guid, %s as key, %s as concept from %s r%s", r.guid, r.key, r.concept, from, where)
+		if p.distinct {
+			return "select distinct on (d.guid) d.guid, d.key, d.concept from (select " + list + ") d"
+		}
+		return "select " + list
+	}
+	newRows, oldRows := "new_rows", "old_rows"
+	var columns []string
+	for _, c := range p.keyCols {
+		columns = append(columns, c.Name)
+	}
+	if p.rowLevel {
+		fields := func(record string) string {
+			var f []string
+			for _, c := range append(append([]string{}, columns...), p.ConceptColumn, p.OldKeyColumn) {
+				if c != "" {
+					f = append(f, fmt.Sprintf("%s.%s as %s", record, ident(c), ident(c)))
+				}
+			}
+			return "(select " + strings.Join(f, ", ") + ")"
+		}
+		newRows, oldRows = fields("new"), fields("old")
+	}
+	t := tagging{
+		Schema: ident(s.schema), ID: p.ID,
+		PresentType: literal(present), AbsentType: literal(absent),
+		AtOnce: p.Tagging == weir.AtOnce, Child: p.Kind == weir.Child, RefuseTruncate: p.RefuseTruncate,
+		New: selects(newRows), Old: selects(oldRows),
+		TruncateRows: strings.ReplaceAll(selects("only \x00"), "%", "%%"),
+		Table:        tableName(p.Table), KeyMatch: p.keyMatch("t", "k"),
+	}
+	t.TruncateRows = strings.ReplaceAll(t.TruncateRows, "\x00", "%s")
+	quoted := idents(columns)
+	t.KeysGone = fmt.Sprintf("select %s from %s r except select %s from %s r", quoted, oldRows, quoted, newRows)
+	t.Both = fmt.Sprintf("select distinct on (b.guid) b.guid, b.key, b.concept from (%s union all %s) b", t.New, t.Old)
+	for _, q := range p.Queues {
+		t.Queues = append(t.Queues, queueSQL{Table: s.own(queueTable(q)), TagFunction: s.own("tag_" + q)})
+	}
+	return t
+}
+
+// keyMatch compares a table's key columns with an instance's guid and key text.
+func (p *plan) keyMatch(table, key string) string {
+	if p.Kind != weir.Plain {
+		return fmt.Sprintf("%s.%s = %s.guid", table, ident(p.keyCols[0].Name), key)
+	}
+	var parts []string
+	for i, c := range p.keyCols {
+		text := key + ".key"
+		if len(p.keyCols) > 1 {
+			text = fmt.Sprintf("%s.key::json ->> %d", key, i)
+		}
+		right := c.fromKeyText(text)
+		if c.isEnum {
+			right = fmt.Sprintf("(%s)::%s", text, c.base)
+		}
+		parts = append(parts, fmt.Sprintf("%s.%s = %s", table, ident(c.Name), right))
+	}
+	return strings.Join(parts, " and ")
+}
+
+func queueTable(queue string) string {
+	if queue == weir.DefaultQueue {
+		return "instance_changes"
+	}
+	return "instance_changes_" + queue
+}
+
+// objects renders what the capture's installation needs.
+func (s *Source) objects(p *plan) ([]weir.Object, error) {
+	var out []weir.Object
+	for _, q := range p.Queues {
+		if q != weir.DefaultQueue {
+			out = append(out, s.queueObject(q, true))
+		}
+	}
+	out = append(out, s.registration(p))
+
+	t := s.tagging(p)
+	sets := p.row("r").sets
+	tag := cut(fmt.Sprintf("capture_%d_%s", p.ID, p.Table.Name))
+	for _, f := range []struct {
+		name, template, args, returns, language string
+		sets                                    []string
+	}{
+		{tag, "tag", "", "trigger", "plpgsql", append(atOnceSets(t.AtOnce), sets...)},
+		{fmt.Sprintf("capture_%d_truncate", p.ID), "truncate", "", "trigger", "plpgsql", append([]string{"row_security = off"}, sets...)},
+		{fmt.Sprintf("capture_%d_present", p.ID), "present", "i_guids uuid[], i_keys text[]", "uuid[]", "sql", append([]string{"row_security = off"}, sets...)},
+	} {
+		body, err := render("postgres/tagging/"+f.template+".sql.tmpl", t)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s.function(p, f.name, f.args, f.returns, f.language, append([]string{"search_path = pg_catalog, pg_temp"}, f.sets...), body))
+	}
+	for _, m := range p.family {
+		out = append(out, s.triggerObjects(p, m, tag)...)
+	}
+	return out, nil
+}
+
+// atOnceSets keep the planner from walking the whole queue: a plan made while
+// the queue was small would be kept.
+func atOnceSets(atOnce bool) []string {
+	if atOnce {
+		return []string{"enable_seqscan = off"}
+	}
+	return nil
+}
+
+func (s *Source) queueObject(queue string, empty bool) weir.Object {
+	o := weir.Object{
+		Kind: weir.QueueTable, Name: queue, Fingerprint: "queue",
+		Create: []string{fmt.Sprintf("select %s.create_queue(%s)", ident(s.schema), literal(queue))},
+	}
+	if empty {
+		o.Drop = []string{
+			fmt.Sprintf("delete from %s where name = %s", s.own("queues"), literal(queue)),
+			"drop function " + s.own("tag_"+queue) + "(text, uuid[], timestamptz[], uuid[], text[], integer[])",
+			"drop table " + s.own(queueTable(queue)),
+		}
+	}
+	return o
+}
+
+func (s *Source) registration(p *plan) weir.Object {
+	null := func(v string, quoted string) string {
+		if v == "" {
+			return "null"
+		}
+		return quoted
+	}
+	concept := "null"
+	if !p.ConceptGUID.IsZero() {
+		concept = literal(p.ConceptGUID.String())
+	}
+	var names, types []string
+	for _, c := range p.keyCols {
+		names, types = append(names, c.Name), append(types, c.Native)
+	}
+	values := fmt.Sprintf("%d, %s, %s, %s::regclass::oid, %s, %s, %s, %s, %s, %s, %s, %s, %t, %s, %s, %t",
+		p.ID, literal(p.Table.Schema), literal(p.Table.Name), literal(tableName(p.Table)), literal(string(p.Kind)), literal(p.ChangeType), concept,
+		null(p.ConceptColumn, literal(p.ConceptColumn)), null(guidColumn(p), literal(guidColumn(p))), null(p.OldKeyColumn, literal(p.OldKeyColumn)),
+		textArray(names), textArray(types), p.Set, textArray(p.RowKey), literal(string(p.Tagging)), p.RefuseTruncate)
+	columns := []string{"table_schema", "table_name", "table_oid", "kind", "change_type", "concept_guid", "concept_column", "guid_column",
+		"old_key_column", "key_columns", "key_types", "is_set", "row_key", "tagging", "refuse_truncate"}
+	var set []string
+	for _, c := range columns {
+		set = append(set, c+" = excluded."+c)
+	}
+	o := weir.Object{
+		Kind: weir.Registration, Name: strconv.Itoa(int(p.ID)), Table: p.Table, Group: p.Table,
+		Fingerprint: registrationFingerprint(p.Capture, p.table.oid, types),
+		Create: []string{
+			fmt.Sprintf("insert into %s (capture_id, %s) values (%s) on conflict (capture_id) do update set %s",
+				s.own("captures"), strings.Join(columns, ", "), values, strings.Join(set, ", ")),
+			fmt.Sprintf("delete from %s where capture_id = %d and queue <> all (%s::text[])", s.own("capture_queues"), p.ID, textArray(p.Queues)),
+			fmt.Sprintf("insert into %s (capture_id, queue) select %d, unnest(%s::text[]) on conflict do nothing", s.own("capture_queues"), p.ID, textArray(p.Queues)),
+		},
+	}
+	o.Drop = []string{s.unregister(p.ID)}
+	return o
+}
+
+func (s *Source) unregister(id int32) string {
+	return fmt.Sprintf("delete from %s where capture_id = %d", s.own("captures"), id)
+}
+
+func guidColumn(p *plan) string {
+	if p.Kind == weir.Plain {
+		return ""
+	}
+	return p.keyCols[0].Name
+}
+
+func registrationFingerprint(c *weir.Capture, oid uint32, keyTypes []string) string {
+	var key []string
+	for i, k := range c.Key {
+		key = append(key, k.Name+" "+keyTypes[i])
+	}
+	return fmt.Sprintf("%d|%q|%s|%s|%q|%q|%q|%q|%t|%q|%s|%t|%q", oid, c.Table.String(), c.Kind, c.ConceptGUID, c.ChangeType, c.ConceptColumn,
+		c.OldKeyColumn, key, c.Set, c.RowKey, c.Tagging, c.RefuseTruncate, c.Queues)
+}
+
+func (s *Source) function(p *plan, name, args, returns, language string, sets []string, body string) weir.Object {
+	var b strings.Builder
+	fmt.Fprintf(&b, "create or replace function %s(%s)\nreturns %s\nlanguage %s\nsecurity definer\n", s.own(name), args, returns, language)
+	for _, set := range sets {
+		fmt.Fprintf(&b, "set %s\n", set)
+	}
+	b.WriteString("as " + dollar(body))
+	signature := s.own(name) + "(" + argTypes(args) + ")"
+	return weir.Object{
+		Kind: weir.Function, Name: name, Table: p.Table, Group: p.Table,
+		Create:      []string{b.String(), "revoke all on function " + signature + " from public"},
+		Drop:        []string{"drop function if exists " + signature},
+		Fingerprint: functionFingerprint(language, true, sets, body),
+	}
+}
+
+func argTypes(args string) string {
+	if args == "" {
+		return ""
+	}
+	return "uuid[], text[]"
+}
+
+// functionFingerprint is made of what pg_proc shows: a setting there is
+// name=value without the quotes of SET.
+func functionFingerprint(language string, definer bool, sets []string, body string) string {
+	var config []string
+	for _, set := range sets {
+		name, value, _ := strings.Cut(set, " = ")
+		config = append(config, strings.ToLower(name)+"="+strings.Trim(value, "'"))
+	}
+	h := sha256.Sum256([]byte(body))
+	return fmt.Sprintf("%s|%t|%s|%s", language, definer, strings.Join(config, ","), hex.EncodeToString(h[:8]))
+}
+
+// The bits of pg_trigger.tgtype (catalog/pg_trigger.h).
+const (
+	triggerRow      = 1
+	triggerBefore   = 2
+	triggerInsert   = 4
+	triggerDelete   = 8
+	triggerUpdate   = 16
+	triggerTruncate = 32
+)
+
+func (s *Source) triggerObjects(p *plan, m member, tag string) []weir.Object {
+	make := func(event, timing, references, level, function string, bits int) weir.Object {
+		name := fmt.Sprintf("weir_%d_%s", p.ID, event)
+		enabled, enable := "O", "enable trigger "
+		if p.rowLevel {
+			enabled, enable = "A", "enable always trigger "
+		}
+		var oldTable, newTable string
+		if strings.Contains(references, "old table") {
+			oldTable = "old_rows"
+		}
+		if strings.Contains(references, "new table") {
+			newTable = "new_rows"
+		}
+		return weir.Object{
+			Kind: weir.Trigger, Name: name, Table: m.Table, Group: p.Table,
+			Create: []string{
+				fmt.Sprintf("create or replace trigger %s %s %s on %s%s for each %s execute function %s()",
+					ident(name), timing, event, tableName(m.Table), references, level, s.own(function)),
+				fmt.Sprintf("alter table %s %s%s", tableName(m.Table), enable, ident(name)),
+			},
+			Drop:        []string{fmt.Sprintf("drop trigger if exists %s on %s", ident(name), tableName(m.Table))},
+			Fingerprint: triggerFingerprint(bits, enabled, function, oldTable, newTable),
+		}
+	}
+	truncate := make("truncate", "before", "", "statement", fmt.Sprintf("capture_%d_truncate", p.ID), triggerBefore|triggerTruncate)
+	if p.rowLevel {
+		return []weir.Object{
+			make("insert", "after", "", "row", tag, triggerRow|triggerInsert),
+			make("update", "after", "", "row", tag, triggerRow|triggerUpdate),
+			make("delete", "after", "", "row", tag, triggerRow|triggerDelete),
+			truncate,
+		}
+	}
+	return []weir.Object{
+		make("insert", "after", " referencing new table as new_rows", "statement", tag, triggerInsert),
+		make("update", "after", " referencing old table as old_rows new table as new_rows", "statement", tag, triggerUpdate),
+		make("delete", "after", " referencing old table as old_rows", "statement", tag, triggerDelete),
+		truncate,
+	}
+}
+
+func triggerFingerprint(bits int, enabled, function, oldTable, newTable string) string {
+	return fmt.Sprintf("%d|%s|%s|%s|%s", bits, enabled, function, oldTable, newTable)
+}
+
+var captureObject = regexp.MustCompile(`^(?:weir|capture)_(\d+)_`)
+
+func captureOf(name string) int32 {
+	m := captureObject.FindStringSubmatch(name)
+	if m == nil {
+		return 0
+	}
+	id, err := strconv.ParseInt(m[1], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(id)
+}
+
+// Installed returns what weir has installed, as the catalog shows it now.
+func (s *Source) Installed(ctx context.Context) ([]weir.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	registered, err := s.registered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []weir.Object
+	group := map[int32]weir.Table{}
+	fed := map[string]bool{}
+	for _, c := range registered {
+		group[c.ID] = c.Table
+		for _, q := range c.Queues {
+			fed[q] = true
+		}
+		out = append(out, weir.Object{
+			Kind: weir.Registration, Name: strconv.Itoa(int(c.ID)), Table: c.Table, Group: c.Table, Drop: []string{s.unregister(c.ID)},
+			Fingerprint: registrationFingerprint(&c.Capture, c.oid, c.keyTypes),
+		})
+	}
+	queues, err := s.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range queues {
+		if q == weir.DefaultQueue {
+			continue
+		}
+		var empty bool
+		if err := s.pool.QueryRow(ctx, fmt.Sprintf("select not exists (select from %s)", s.own(queueTable(q)))).Scan(&empty); err != nil {
+			return nil, translate(err, weir.AtSource, "read what is installed", "")
+		}
+		// A queue with changes in it is kept, whoever fed it.
+		out = append(out, s.queueObject(q, empty))
+	}
+	rows, err := s.pool.Query(ctx, `select p.proname::text, l.lanname::text, p.prosecdef, coalesce(array_to_string(p.proconfig, E'\x01'), ''), p.prosrc, p.oid::regprocedure::text
+		from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
+		where n.nspname = $1 and p.proname ~ '^capture_[0-9]+_' order by p.proname`, s.schema)
+	if err != nil {
+		return nil, translate(err, weir.AtSource, "read what is installed", "")
+	}
+	var name, language, config, body, signature string
+	var definer bool
+	if _, err := pgx.ForEachRow(rows, []any{&name, &language, &definer, &config, &body, &signature}, func() error {
+		var sets []string
+		if config != "" {
+			for _, c := range strings.Split(config, "\x01") {
+				k, v, _ := strings.Cut(c, "=")
+				sets = append(sets, k+" = "+v)
+			}
+		}
+		id := captureOf(name)
+		out = append(out, weir.Object{
+			Kind: weir.Function, Name: name, Table: group[id], Group: group[id], Drop: []string{"drop function if exists " + signature},
+			Fingerprint: functionFingerprint(language, definer, sets, body),
+		})
+		return nil
+	}); err != nil {
+		return nil, translate(err, weir.AtSource, "read what is installed", "")
+	}
+	rows, err = s.pool.Query(ctx, `select g.tgname::text, n.nspname::text, c.relname::text, g.tgtype::integer, g.tgenabled::text, p.proname::text,
+			coalesce(g.tgoldtable::text, ''), coalesce(g.tgnewtable::text, '')
+		from pg_trigger g join pg_class c on c.oid = g.tgrelid join pg_namespace n on n.oid = c.relnamespace
+		join pg_proc p on p.oid = g.tgfoid join pg_namespace pn on pn.oid = p.pronamespace
+		where pn.nspname = $1 and g.tgname ~ '^weir_[0-9]+_' and g.tgparentid = 0 order by 2, 3, 1`, s.schema)
+	if err != nil {
+		return nil, translate(err, weir.AtSource, "read what is installed", "")
+	}
+	var schema, table, enabled, function, oldTable, newTable string
+	var bits int
+	if _, err := pgx.ForEachRow(rows, []any{&name, &schema, &table, &bits, &enabled, &function, &oldTable, &newTable}, func() error {
+		t := weir.Table{Schema: schema, Name: table}
+		g, known := group[captureOf(name)]
+		if !known {
+			g = t
+		}
+		out = append(out, weir.Object{
+			Kind: weir.Trigger, Name: name, Table: t, Group: g, Drop: []string{fmt.Sprintf("drop trigger if exists %s on %s", ident(name), tableName(t))},
+			Fingerprint: triggerFingerprint(bits, enabled, function, oldTable, newTable),
+		})
+		return nil
+	}); err != nil {
+		return nil, translate(err, weir.AtSource, "read what is installed", "")
+	}
+	return out, nil
+}
+
+func (s *Source) queues(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, "select name from "+s.own("queues")+" order by name")
+	if err != nil {
+		return nil, translate(err, weir.AtSource, "read queues", "")
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return names, translate(err, weir.AtSource, "read queues", "")
+}
+
+// Apply runs the statements of one table in one transaction. Creating a
+// trigger needs SHARE ROW EXCLUSIVE on the table: readers go on, writers wait
+// for the moment it takes. Whoever waits behind a lock that is waited for waits
+// too, so Apply gives up after a second and tries again a few times; then it
+// is unavailable, and nothing is changed.
+func (s *Source) Apply(ctx context.Context, group weir.Table, statements []string) error {
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+	defer cancel()
+	var err error
+	for try := range 5 {
+		if try > 0 {
+			select {
+			case <-time.After(time.Duration(try) * 500 * time.Millisecond):
+			case <-ctx.Done():
+				return &weir.UnavailableError{Side: weir.AtSource, Op: "apply", Err: ctx.Err()}
+			}
+		}
+		err = tx(ctx, s.pool, readCommitted, weir.AtSource, "apply to "+group.String(), weir.GUID{}, func(t pgx.Tx) error {
+			if _, err := t.Exec(ctx, "set local lock_timeout = '1s'"); err != nil {
+				return err
+			}
+			for _, sql := range statements {
+				if _, err := t.Exec(ctx, sql); err != nil {
+					return translate(err, weir.AtSource, "apply", group.String())
+				}
+			}
+			return nil
+		})
+		var u *weir.UnavailableError
+		if !errors.As(err, &u) {
+			return err
+		}
+	}
+	return err
+}
