@@ -1,0 +1,246 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-cdc/weir"
+)
+
+// destination is how one source table's rows are written to one target table.
+type destination struct {
+	name    string // quoted
+	message string // for people
+	columns []mapped
+	key     []*column // the target's columns of the capture's key
+	extra   []string  // target columns that the source has not, quoted; kept when a row is replaced
+	out     []foreignKey
+	in      []foreignKey
+	// park are columns that can be set to null to free the table's other unique
+	// values for a moment; parkable is false where one of the indexes has none.
+	park     []string
+	parkable bool
+	uniques  [][]string // of the other unique indexes
+	cascades bool       // deleting a row would delete or change others
+}
+
+// mapped is a source column and where it goes.
+type mapped struct {
+	place int // in TableBatch.Columns
+	weir.Column
+	stage  string // the staging column's type
+	target *column
+	expr   string // over alias s, the value for the target's column
+	check  string // over alias s, true where the value would be changed; empty where that cannot be
+}
+
+type foreignKey struct {
+	name           string
+	own            bool
+	onDelete       string
+	table, refers  string // quoted
+	columns, named []string
+}
+
+func newDestination(ctx context.Context, q queryer, have *table, b *weir.TableBatch, mode weir.Mode) (*destination, error) {
+	d := &destination{name: tableName(have.Table), message: have.String()}
+	config := func(why, hint string) error {
+		return &weir.ConfigError{Key: "target table " + d.message, Err: fmt.Errorf("%s", why), Hint: hint}
+	}
+	if have.relkind != "r" && have.relkind != "p" {
+		return nil, config("it is not a table", "remove or rename it, or give the target another schema")
+	}
+	mine := map[string]bool{weir.DeletedOnColumn: true, weir.ValidFromColumn: true, weir.ValidToColumn: true}
+	for i, c := range b.Columns {
+		to := have.column(c.Name)
+		mine[c.Name] = true
+		if to == nil || to.generated {
+			continue // ignored by policy, or computed there
+		}
+		m := mapped{place: i, Column: c, target: to, stage: c.Native}
+		if b.Encoding == weir.EncodingText {
+			m.stage = "text"
+			if c.Kind == weir.Bytes {
+				m.stage = "bytea"
+			}
+		}
+		m.convert(b.Encoding)
+		d.columns = append(d.columns, m)
+	}
+	for _, c := range have.columns {
+		if !mine[c.Name] && !c.generated {
+			d.extra = append(d.extra, ident(c.Name))
+		}
+	}
+	for _, k := range b.Capture.Key {
+		i := slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == k.Name })
+		if i < 0 {
+			return nil, config(fmt.Sprintf("it lacks the key column %q", k.Name), "add the column, with a unique index over the key")
+		}
+		d.key = append(d.key, d.columns[i].target)
+	}
+	if err := d.readUniques(ctx, q, have, b, mode, config); err != nil {
+		return nil, err
+	}
+	return d, d.readForeignKeys(ctx, q, have)
+}
+
+func (d *destination) keyNames() []string {
+	var names []string
+	for _, k := range d.key {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+func (d *destination) readUniques(ctx context.Context, q queryer, have *table, b *weir.TableBatch, mode weir.Mode, config func(why, hint string) error) error {
+	rows, err := q.Query(ctx, catalogSQL("uniques"), int64(have.oid))
+	if err != nil {
+		return err
+	}
+	key := slices.Sorted(slices.Values(d.keyNames()))
+	arbiter := false
+	d.parkable = true
+	var columns []*string
+	var plain bool
+	if _, err := pgx.ForEachRow(rows, []any{&columns, &plain}, func() error {
+		var names []string
+		parked := false
+		for _, c := range columns {
+			if c == nil {
+				continue
+			}
+			names = append(names, *c)
+		}
+		if plain && len(names) == len(columns) && slices.Equal(slices.Sorted(slices.Values(names)), key) {
+			arbiter = true
+			return nil
+		}
+		for _, n := range names {
+			if col := have.column(n); !col.NotNull && !col.generated && !slices.Contains(key, n) {
+				d.park = append(d.park, ident(n))
+				parked = true
+				break
+			}
+		}
+		d.parkable = d.parkable && parked
+		d.uniques = append(d.uniques, names)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if !arbiter && !b.Capture.Set && mode != weir.History {
+		return config(fmt.Sprintf("it has no unique index over the key (%s)", strings.Join(d.keyNames(), ", ")),
+			fmt.Sprintf("ALTER TABLE %s ADD UNIQUE (%s)", d.name, idents(d.keyNames())))
+	}
+	if mode == weir.SoftDelete && b.Capture.Set && len(b.Capture.RowKey) == 0 {
+		return config("soft delete needs a primary key on the source table, to tell the rows of one instance apart", "add one, or use the mode mirror or history")
+	}
+	return nil
+}
+
+func (d *destination) readForeignKeys(ctx context.Context, q queryer, have *table) error {
+	rows, err := q.Query(ctx, catalogSQL("constraints"), int64(have.oid))
+	if err != nil {
+		return err
+	}
+	var f foreignKey
+	var outgoing bool
+	var table, refers weir.Table
+	_, err = pgx.ForEachRow(rows, []any{&f.name, &outgoing, &f.own, &f.onDelete, &table.Schema, &table.Name, &refers.Schema, &refers.Name, &f.columns, &f.named}, func() error {
+		g := f
+		g.columns, g.named = slices.Clone(f.columns), slices.Clone(f.named)
+		g.table, g.refers = tableName(table), tableName(refers)
+		if outgoing {
+			d.out = append(d.out, g)
+		}
+		if !outgoing || g.own {
+			d.in = append(d.in, g)
+			if g.onDelete == "c" || g.onDelete == "n" || g.onDelete == "d" {
+				d.cascades = true
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// convert decides how the staged value becomes the target column's, and how to
+// tell that it would not be the same value any more. A cast to the type without
+// its length or precision fails where it cannot convert; what assigning could
+// round or cut is compared.
+func (m *mapped) convert(e weir.Encoding) {
+	s := fmt.Sprintf("s.c%d", m.place)
+	to := m.target
+	full := to.Native
+	if to.asText {
+		full = to.base
+	}
+	m.expr = s
+	if m.stage == full {
+		return
+	}
+	limited := full != to.base
+	natural := e == weir.EncodingText && createType(m.Column, e) == to.base
+	switch {
+	case to.base == "bytea" && m.stage == "bytea":
+		return
+	case e == weir.EncodingText:
+		m.expr = s + "::" + to.base
+		if m.stage == "bytea" {
+			m.expr = fmt.Sprintf("encode(%s, 'hex')::%s", s, to.base)
+		}
+	case baseOf(m.stage) != to.base:
+		m.expr = fmt.Sprintf("%s::%s", s, to.base)
+		if to.asText || textual(to.base) || m.Kind == weir.Other {
+			m.expr = fmt.Sprintf("%s::text::%s", s, to.base)
+		}
+	}
+	exact := fmt.Sprintf("(%s)::%s", m.expr, full)
+	switch {
+	case natural && !limited:
+	case e == weir.EncodingText && natural, baseOf(m.stage) == to.base:
+		m.check = fmt.Sprintf("%s is distinct from %s", m.expr, exact)
+		if m.Kind == weir.JSON || m.Kind == weir.XML {
+			m.check = ""
+		}
+		if textual(to.base) {
+			// Assigning fails where it would cut; a comparison would ignore the
+			// blanks that are cut.
+			m.check = fmt.Sprintf("length(%s::text) > length((%s)::text)", m.expr, exact)
+		}
+	case to.base == "jsonb" && (m.Kind == weir.JSON || m.Kind == weir.Text), to.base == "uuid" && m.Kind == weir.Text:
+		// Another spelling of the same value.
+	case m.stage == "bytea":
+		m.check = fmt.Sprintf("%s::text is distinct from encode(%s, 'hex')", exact, s)
+	default:
+		m.check = fmt.Sprintf("%s::text is distinct from (%s)::text::%s::text", s, exact, m.stage)
+	}
+}
+
+func textual(base string) bool {
+	return base == "text" || base == "character varying" || base == "bpchar"
+}
+
+// baseOf takes length or precision off a type's name as format_type spells it.
+func baseOf(native string) string {
+	open := strings.IndexByte(native, '(')
+	if open < 0 {
+		if native == "character" {
+			return "bpchar"
+		}
+		return native
+	}
+	base := native[:open]
+	if end := strings.IndexByte(native, ')'); end > 0 {
+		base += native[end+1:]
+	}
+	if base == "character" {
+		return "bpchar"
+	}
+	return base
+}
