@@ -84,3 +84,33 @@ type QueueSelector struct {
 	State        ChangeState
 	Limit        int // 0 means no limit
 }
+
+// Add counts a group of changes in one state: into the queue's sums, and into
+// the group of the same table, concept and type.
+func (q *QueueStatus) Add(g QueueGroup, state ChangeState) {
+	q.Depth += g.Depth
+	switch state {
+	case Ready:
+		q.Ready += g.Depth
+	case InFlight:
+		q.InFlight += g.Depth
+	case Waiting:
+		q.Waiting += g.Depth
+	case Postponed:
+		q.Postponed += g.Depth
+	case Dead:
+		q.Dead += g.Depth
+	}
+	if state != Dead {
+		q.OldestAge = max(q.OldestAge, g.OldestAge)
+	}
+	for i := range q.Groups {
+		have := &q.Groups[i]
+		if have.Table == g.Table && have.ConceptGUID == g.ConceptGUID && have.ChangeType == g.ChangeType {
+			have.Depth += g.Depth
+			have.OldestAge = max(have.OldestAge, g.OldestAge)
+			return
+		}
+	}
+	q.Groups = append(q.Groups, g)
+}
