@@ -296,7 +296,7 @@ func (p *plan) row(alias string) rowSQL {
 	}
 	if len(p.keyCols) == 1 && isInteger(p.keyCols[0].oid) {
 		// The key with its sign bit flipped sorts in a uuid as the key does.
-		r.guid = fmt.Sprintf("(%s || lpad(to_hex(%s::bigint # (-9223372036854775808)), 16, '0'))::uuid", literal(instancePrefix(p.Table)), col(p.keyCols[0].Name))
+		r.guid = fmt.Sprintf("(%s || encode(int8send(%s::bigint # (-9223372036854775808)), 'hex'))::uuid", literal(instancePrefix(p.Table)), col(p.keyCols[0].Name))
 	} else {
 		r.guid = fmt.Sprintf("md5(%s || %s)::uuid", literal(instanceSeed(p.Table)), r.key)
 	}

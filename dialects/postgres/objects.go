@@ -25,6 +25,8 @@ type tagging struct {
 	RefuseTruncate          bool
 	New, Old, Both          string // selects of guid, key, concept
 	KeysGone                string // a select that has rows if the statement took keys away
+	KeysKept                string // a condition: surely no keys were taken away
+	Large                   int    // a statement of more rows goes by the inbox
 	TruncateRows            string // as Old, of %s
 	Table, KeyMatch         string
 	Queues                  []queueSQL
@@ -53,6 +55,10 @@ func (t tagging) Tag(q queueSQL, typ, cancels, rows string) tagArgs {
 func (t tagging) Append(typ, rows string) tagArgs {
 	return tagArgs{Schema: t.Schema, ID: t.ID, Type: typ, Rows: rows}
 }
+
+// largeStatement is the number of rows from which tagging at once costs the
+// user more than appending to the inbox and folding cost altogether.
+const largeStatement = 1000
 
 func (s *Source) tagging(p *plan) tagging {
 	r := p.row("r")
@@ -89,7 +95,7 @@ func (s *Source) tagging(p *plan) tagging {
 		newRows, oldRows = fields("new"), fields("old")
 	}
 	t := tagging{
-		Schema: ident(s.schema), ID: p.ID,
+		Schema: ident(s.schema), ID: p.ID, Large: largeStatement,
 		PresentType: literal(present), AbsentType: literal(absent),
 		AtOnce: p.Tagging == weir.AtOnce, Child: p.Kind == weir.Child, RefuseTruncate: p.RefuseTruncate,
 		New: selects(newRows), Old: selects(oldRows),
@@ -99,6 +105,17 @@ func (s *Source) tagging(p *plan) tagging {
 	t.TruncateRows = strings.ReplaceAll(t.TruncateRows, "\x00", "%s")
 	quoted := idents(columns)
 	t.KeysGone = fmt.Sprintf("select %s from %s r except select %s from %s r", quoted, oldRows, quoted, newRows)
+	// Rows come in one order in both transition tables unless they moved between
+	// partitions; if the keys agree place by place, none is gone.
+	record := "r." + ident(columns[0])
+	if len(columns) > 1 {
+		var refs []string
+		for _, c := range columns {
+			refs = append(refs, "r."+ident(c))
+		}
+		record = "(" + strings.Join(refs, ", ") + ")"
+	}
+	t.KeysKept = fmt.Sprintf("(select array_agg(%s) from %s r) is not distinct from (select array_agg(%s) from %s r)", record, oldRows, record, newRows)
 	t.Both = fmt.Sprintf("select distinct on (b.guid) b.guid, b.key, b.concept from (%s union all %s) b", t.New, t.Old)
 	for _, q := range p.Queues {
 		t.Queues = append(t.Queues, queueSQL{Table: s.own(queueTable(q)), TagFunction: s.own("tag_" + q)})
@@ -150,7 +167,7 @@ func (s *Source) objects(p *plan) ([]weir.Object, error) {
 		name, template, args, returns, language string
 		sets                                    []string
 	}{
-		{tag, "tag", "", "trigger", "plpgsql", append(atOnceSets(t.AtOnce), sets...)},
+		{tag, "tag", "", "trigger", "plpgsql", append(planSets(t.AtOnce), sets...)},
 		{fmt.Sprintf("capture_%d_truncate", p.ID), "truncate", "", "trigger", "plpgsql", append([]string{"row_security = off"}, sets...)},
 		{fmt.Sprintf("capture_%d_present", p.ID), "present", "i_guids uuid[], i_keys text[]", "uuid[]", "sql", append([]string{"row_security = off"}, sets...)},
 	} {
@@ -166,13 +183,14 @@ func (s *Source) objects(p *plan) ([]weir.Object, error) {
 	return out, nil
 }
 
-// atOnceSets keep the planner from walking the whole queue: a plan made while
-// the queue was small would be kept.
-func atOnceSets(atOnce bool) []string {
+// planSets keep the planner from compiling a statement for longer than it
+// takes and, where the queue is written at once, from walking the whole queue: a
+// plan made while the queue was small would be kept.
+func planSets(atOnce bool) []string {
 	if atOnce {
-		return []string{"enable_seqscan = off"}
+		return []string{"jit = off", "enable_seqscan = off"}
 	}
-	return nil
+	return []string{"jit = off"}
 }
 
 func (s *Source) queueObject(queue string, empty bool) weir.Object {

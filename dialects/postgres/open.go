@@ -37,6 +37,7 @@ var settings = map[string]string{
 	"xmloption":          "content",
 	"client_encoding":    "UTF8",
 	"row_security":       "off",
+	"jit":                "off",
 }
 
 func open(ctx context.Context, url string, side weir.Side, app string) (*pgxpool.Pool, error) {

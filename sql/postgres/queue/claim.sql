@@ -34,6 +34,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '400ms'
 set enable_seqscan = off
+set jit = off
 set enable_sort = off
 set enable_bitmapscan = off
 as $weir$

@@ -11,7 +11,8 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '40ms'
-set enable_seqscan = on
+set enable_seqscan = off -- the queue by its key, however the statistics see it
+set jit = off
 as $weir$
 declare
     v_limit  integer := i_limit;

@@ -4,6 +4,7 @@ returns integer
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan -- the arrays' sizes decide the joins
+set jit = off
 as $weir$
 declare
     v_taken      integer;
@@ -17,6 +18,7 @@ declare
     v_ask_guids  uuid[];
     v_ask_keys   text[];
     v_present    uuid[];
+    v_there      boolean;
     v_busy       uuid[];
     r            record;
 begin
@@ -69,32 +71,38 @@ begin
             from (select distinct t.capture, t.concept, t.type from tags t) d
             cross join lateral {{.Schema}}.queues_of(d.capture, d.concept, d.type) q (queue)
         )
-        select q.name as queue, q.table_name, t.type,
-               array_agg(t.guid order by t.guid) as guids, array_agg(t.changed_on order by t.guid) as changed_on,
-               array_agg(t.concept order by t.guid) as concepts, array_agg(t.key order by t.guid) as keys,
-               array_agg(t.capture order by t.guid) as captures
-        from tags t
-        join routes o on o.capture is not distinct from t.capture and o.concept is not distinct from t.concept and o.type = t.type
-        join {{.Schema}}.queues q on q.name = o.queue
-        group by q.name, q.table_name, t.type
-        order by q.name, t.type
+        select x.queue, x.table_name, x.type, array_agg(x.guid) as guids, array_agg(x.changed_on) as changed_on,
+               array_agg(x.concept) as concepts, array_agg(x.key) as keys, array_agg(x.capture) as captures
+        from (select q.name as queue, q.table_name, t.*
+              from tags t
+              join routes o on o.capture is not distinct from t.capture and o.concept is not distinct from t.concept and o.type = t.type
+              join {{.Schema}}.queues q on q.name = o.queue
+              order by q.name, t.type, t.guid) x
+        group by x.queue, x.table_name, x.type
+        order by x.queue, x.type
     loop
         -- What others hold goes back to the inbox: a fold that holds locks waits for none of theirs.
-        execute format($$
-            with locked as materialized (
-                select q.instance_guid, q.change_type
+        execute format('select exists (select from {{.Schema}}.%I q where q.instance_guid = any ($1) and q.change_type = any ($2))', r.table_name)
+        into v_there
+        using r.guids, case when r.type in ('Instance Inserted', 'Instance Deleted') then array['Instance Deleted', 'Instance Inserted'] else array[r.type] end;
+        v_busy := null;
+        if v_there then
+            execute format($$
+                with locked as materialized (
+                    select q.instance_guid, q.change_type
+                    from {{.Schema}}.%1$I q
+                    where q.instance_guid = any ($1) and q.change_type = any ($2)
+                    order by q.instance_guid, q.change_type
+                    for update skip locked
+                )
+                select array_agg(distinct q.instance_guid)
                 from {{.Schema}}.%1$I q
                 where q.instance_guid = any ($1) and q.change_type = any ($2)
-                order by q.instance_guid, q.change_type
-                for update skip locked
-            )
-            select array_agg(distinct q.instance_guid)
-            from {{.Schema}}.%1$I q
-            where q.instance_guid = any ($1) and q.change_type = any ($2)
-              and not exists (select from locked l where l.instance_guid = q.instance_guid and l.change_type = q.change_type)
-        $$, r.table_name)
-        into v_busy
-        using r.guids, case when r.type in ('Instance Inserted', 'Instance Deleted') then array['Instance Deleted', 'Instance Inserted'] else array[r.type] end;
+                  and not exists (select from locked l where l.instance_guid = q.instance_guid and l.change_type = q.change_type)
+            $$, r.table_name)
+            into v_busy
+            using r.guids, case when r.type in ('Instance Inserted', 'Instance Deleted') then array['Instance Deleted', 'Instance Inserted'] else array[r.type] end;
+        end if;
         if v_busy is not null then
             insert into {{.Schema}}.inbox (instance_guid, change_type, changed_on, concept_guid, old_primary_key, capture_id)
             select t.guid, r.type, t.changed_on, t.concept, t.key, t.capture

@@ -13,6 +13,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $weir$
 declare
     v_queue text;

@@ -20,6 +20,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '400ms'
 set enable_seqscan = off
+set jit = off
 set plan_cache_mode = force_custom_plan
 as $weir$
 declare

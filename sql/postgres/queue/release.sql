@@ -6,6 +6,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '400ms'
 set enable_seqscan = off
+set jit = off
 as $weir$
 declare
     v_table name;
