@@ -106,7 +106,7 @@ func (t *Target) Revoke(ctx context.Context, pull weir.GUID) (bool, error) {
 	var state string
 	err := tx(ctx, t.pool, readCommitted, weir.AtTarget, "revoke", pull, func(x pgx.Tx) error {
 		var err error
-		state, err = t.decide(ctx, x, pull, "revoked")
+		state, _, err = t.decide(ctx, x, pull, "revoked")
 		return err
 	})
 	var u *weir.OutcomeUnknownError
@@ -117,21 +117,21 @@ func (t *Target) Revoke(ctx context.Context, pull weir.GUID) (bool, error) {
 	return state == "committed", err
 }
 
-// decide enters the pull's state into the ledger, or returns the one that it
-// has. It waits a moment for a transaction that is deciding the same pull.
-func (t *Target) decide(ctx context.Context, x pgx.Tx, pull weir.GUID, state string) (string, error) {
+// decide enters the pull's state into the ledger (fresh), or returns the one that
+// it has. It waits a moment for a transaction that is deciding the same pull.
+func (t *Target) decide(ctx context.Context, x pgx.Tx, pull weir.GUID, want string) (state string, fresh bool, err error) {
 	if _, err := x.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
-		return "", err
+		return "", false, err
 	}
-	tag, err := x.Exec(ctx, "insert into "+t.own("weir_ledger")+" (pull_guid, state) values ($1::text::uuid, $2) on conflict do nothing", pull.String(), state)
+	tag, err := x.Exec(ctx, "insert into "+t.own("weir_ledger")+" (pull_guid, state) values ($1::text::uuid, $2) on conflict do nothing", pull.String(), want)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if tag.RowsAffected() == 1 {
-		return state, nil
+		return want, true, nil
 	}
 	err = x.QueryRow(ctx, "select state from "+t.own("weir_ledger")+" where pull_guid = $1::text::uuid", pull.String()).Scan(&state)
-	return state, err
+	return state, false, err
 }
 
 // Rows implements [weir.Target].
@@ -193,17 +193,14 @@ func isUnique(err error) bool {
 
 func (t *Target) ship(ctx context.Context, s weir.Shipment, dests []*destination, replace bool) error {
 	return tx(ctx, t.pool, readCommitted, weir.AtTarget, "ship", s.PullGUID, func(x pgx.Tx) error {
-		state, err := t.decide(ctx, x, s.PullGUID, "committed")
-		if err != nil {
+		state, fresh, err := t.decide(ctx, x, s.PullGUID, "committed")
+		switch {
+		case err != nil:
 			return err
-		}
-		if state == "revoked" {
+		case state == "revoked":
 			return fmt.Errorf("ship pull %s: %w", s.PullGUID, weir.ErrRevoked)
-		}
-		// It may have been there before: then all of this is done, and the key of
-		// the ledger's row is the proof.
-		if fresh, err := t.fresh(ctx, x, s.PullGUID); err != nil || !fresh {
-			return err
+		case !fresh:
+			return nil // it was shipped before, whole
 		}
 		if len(s.Forget) > 0 {
 			if _, err := x.Exec(ctx, "delete from "+t.own("weir_ledger")+" where state = 'committed' and pull_guid = any ($1::text[]::uuid[])", guidTexts(s.Forget)); err != nil {
@@ -213,13 +210,6 @@ func (t *Target) ship(ctx context.Context, s weir.Shipment, dests []*destination
 		a := application{tx: x, mode: t.opts.Mode, batch: s.Batch, dests: dests, replace: replace}
 		return a.run(ctx)
 	})
-}
-
-// fresh reports whether this transaction made the ledger's row.
-func (t *Target) fresh(ctx context.Context, x pgx.Tx, pull weir.GUID) (bool, error) {
-	var fresh bool
-	err := x.QueryRow(ctx, "select xmin = pg_current_xact_id()::xid from "+t.own("weir_ledger")+" where pull_guid = $1::text::uuid", pull.String()).Scan(&fresh)
-	return fresh, err
 }
 
 func (t *Target) forgetDestinations() {

@@ -32,7 +32,7 @@ returns table (
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '400ms'
+set lock_timeout = '5s' -- it waits for other claims only, and holds nothing then
 set enable_seqscan = off
 set jit = off
 set enable_sort = off
