@@ -1,0 +1,4 @@
+-- weir: queues. This drops what the up file created.
+
+-- drop queue "events"
+drop queue "events";

@@ -1,0 +1,3 @@
+-- weir: queues. This drops what the up file created.
+
+-- not undone: create queue "events"
