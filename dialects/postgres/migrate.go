@@ -166,6 +166,11 @@ func escaped(text string) string {
 // render executes a template of weirsql; a placeholder without a value is an
 // error.
 func render(path string, data any) (string, error) {
+	return renderPart(path, "", data)
+}
+
+// renderPart executes one named definition of a file, or all of it.
+func renderPart(path, part string, data any) (string, error) {
 	text, err := fs.ReadFile(weirsql.FS, path)
 	if err != nil {
 		return "", fmt.Errorf("render %s: %w", path, err)
@@ -175,7 +180,10 @@ func render(path string, data any) (string, error) {
 		return "", fmt.Errorf("render %s: %w", path, err)
 	}
 	var b bytes.Buffer
-	if err := t.Execute(&b, data); err != nil {
+	if part == "" {
+		part = path
+	}
+	if err := t.ExecuteTemplate(&b, part, data); err != nil {
 		return "", fmt.Errorf("render %s: %w", path, err)
 	}
 	return b.String(), nil

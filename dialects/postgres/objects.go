@@ -25,8 +25,10 @@ type tagging struct {
 	RefuseTruncate          bool
 	New, Old, Both          string // selects of guid, key, concept
 	KeysGone                string // a select that has rows if the statement took keys away
-	KeysKept                string // a condition: surely no keys were taken away
-	Large                   int    // a statement of more rows goes by the inbox
+	KeysSame                string // a condition: surely the statement took no keys away
+	NewIsSmall, OldIsSmall  string // conditions: few rows enough to tag at once
+	NewIsArray              string // a condition: few rows enough for an array of keys
+	KeysKept                string // KeysSame and NewIsSmall
 	TruncateRows            string // as Old, of %s
 	Table, KeyMatch         string
 	Queues                  []queueSQL
@@ -40,15 +42,16 @@ type tagArgs struct {
 	ID                  int32
 	Queue               queueSQL
 	Type, Cancels, Rows string
+	When                string
 }
 
 // Tag gives the template of a queue its arguments; cancels is empty for a type
-// that cancels none.
-func (t tagging) Tag(q queueSQL, typ, cancels, rows string) tagArgs {
+// that cancels none, when is the condition under which anything is done.
+func (t tagging) Tag(q queueSQL, typ, cancels, rows, when string) tagArgs {
 	if t.Child {
 		cancels = ""
 	}
-	return tagArgs{Schema: t.Schema, ID: t.ID, Queue: q, Type: typ, Cancels: cancels, Rows: rows}
+	return tagArgs{Schema: t.Schema, ID: t.ID, Queue: q, Type: typ, Cancels: cancels, Rows: rows, When: when}
 }
 
 // Append gives the template of the inbox its arguments.
@@ -59,6 +62,10 @@ func (t tagging) Append(typ, rows string) tagArgs {
 // largeStatement is the number of rows from which tagging at once costs the
 // user more than appending to the inbox and folding cost altogether.
 const largeStatement = 1000
+
+// arrayStatement is the number of rows from which keys are compared without
+// putting them into an array, which has to fit into 1 GB.
+const arrayStatement = 1_000_000
 
 func (s *Source) tagging(p *plan) tagging {
 	r := p.row("r")
@@ -95,7 +102,7 @@ func (s *Source) tagging(p *plan) tagging {
 		newRows, oldRows = fields("new"), fields("old")
 	}
 	t := tagging{
-		Schema: ident(s.schema), ID: p.ID, Large: largeStatement,
+		Schema: ident(s.schema), ID: p.ID,
 		PresentType: literal(present), AbsentType: literal(absent),
 		AtOnce: p.Tagging == weir.AtOnce, Child: p.Kind == weir.Child, RefuseTruncate: p.RefuseTruncate,
 		New: selects(newRows), Old: selects(oldRows),
@@ -115,7 +122,16 @@ func (s *Source) tagging(p *plan) tagging {
 		}
 		record = "(" + strings.Join(refs, ", ") + ")"
 	}
-	t.KeysKept = fmt.Sprintf("(select array_agg(%s) from %s r) is not distinct from (select array_agg(%s) from %s r)", record, oldRows, record, newRows)
+	t.KeysSame = fmt.Sprintf("(select array_agg(%s) from %s r) is not distinct from (select array_agg(%s) from %s r)", record, oldRows, record, newRows)
+	atMost := func(rows string, n int) string {
+		if p.rowLevel {
+			return "true"
+		}
+		return fmt.Sprintf("(select count(*) from (select from %s limit %d) c) <= %d", rows, n+1, n)
+	}
+	t.NewIsSmall, t.OldIsSmall = atMost(newRows, largeStatement), atMost(oldRows, largeStatement)
+	t.NewIsArray = atMost(newRows, arrayStatement)
+	t.KeysKept = t.NewIsSmall + " and " + t.KeysSame
 	t.Both = fmt.Sprintf("select distinct on (b.guid) b.guid, b.key, b.concept from (%s union all %s) b", t.New, t.Old)
 	for _, q := range p.Queues {
 		t.Queues = append(t.Queues, queueSQL{Table: s.own(queueTable(q)), TagFunction: s.own("tag_" + q)})
@@ -162,35 +178,41 @@ func (s *Source) objects(p *plan) ([]weir.Object, error) {
 
 	t := s.tagging(p)
 	sets := p.row("r").sets
-	tag := cut(fmt.Sprintf("capture_%d_%s", p.ID, p.Table.Name))
 	for _, f := range []struct {
-		name, template, args, returns, language string
-		sets                                    []string
+		name, file, template, args, returns, language string
+		sets                                          []string
 	}{
-		{tag, "tag", "", "trigger", "plpgsql", append(planSets(t.AtOnce), sets...)},
-		{fmt.Sprintf("capture_%d_truncate", p.ID), "truncate", "", "trigger", "plpgsql", append([]string{"row_security = off"}, sets...)},
-		{fmt.Sprintf("capture_%d_present", p.ID), "present", "i_guids uuid[], i_keys text[]", "uuid[]", "sql", append([]string{"row_security = off"}, sets...)},
+		{p.functionName("insert"), "tag", "insert", "", "trigger", "plpgsql", append(cancelSets(t.AtOnce), sets...)},
+		{p.functionName("update"), "tag", "update", "", "trigger", "plpgsql", sets},
+		{p.functionName("delete"), "tag", "delete", "", "trigger", "plpgsql", append(cancelSets(t.AtOnce), sets...)},
+		{p.functionName("truncate"), "truncate", "", "", "trigger", "plpgsql", append([]string{"row_security = off"}, sets...)},
+		{fmt.Sprintf("capture_%d_present", p.ID), "present", "", "i_guids uuid[], i_keys text[]", "uuid[]", "sql", append([]string{"row_security = off"}, sets...)},
 	} {
-		body, err := render("postgres/tagging/"+f.template+".sql.tmpl", t)
+		body, err := renderPart("postgres/tagging/"+f.file+".sql.tmpl", f.template, t)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, s.function(p, f.name, f.args, f.returns, f.language, append([]string{"search_path = pg_catalog, pg_temp"}, f.sets...), body))
 	}
 	for _, m := range p.family {
-		out = append(out, s.triggerObjects(p, m, tag)...)
+		out = append(out, s.triggerObjects(p, m)...)
 	}
 	return out, nil
 }
 
-// planSets keep the planner from compiling a statement for longer than it
-// takes and, where the queue is written at once, from walking the whole queue: a
-// plan made while the queue was small would be kept.
-func planSets(atOnce bool) []string {
+// functionName names a trigger function after its capture and its table, for the
+// people who meet it in an error's context.
+func (p *plan) functionName(event string) string {
+	return cut(fmt.Sprintf("capture_%d_%s_%s", p.ID, event, p.Table.Name))
+}
+
+// cancelSets keep the planner from walking the whole queue to find what a tag
+// cancels: a plan made while the queue was small would be kept.
+func cancelSets(atOnce bool) []string {
 	if atOnce {
-		return []string{"jit = off", "enable_seqscan = off"}
+		return []string{"enable_seqscan = off"}
 	}
-	return []string{"jit = off"}
+	return nil
 }
 
 func (s *Source) queueObject(queue string, empty bool) weir.Object {
@@ -312,8 +334,9 @@ const (
 	triggerTruncate = 32
 )
 
-func (s *Source) triggerObjects(p *plan, m member, tag string) []weir.Object {
-	make := func(event, timing, references, level, function string, bits int) weir.Object {
+func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
+	make := func(event, timing, references, level string, bits int) weir.Object {
+		function := p.functionName(event)
 		name := fmt.Sprintf("weir_%d_%s", p.ID, event)
 		enabled, enable := "O", "enable trigger "
 		if p.rowLevel {
@@ -337,19 +360,19 @@ func (s *Source) triggerObjects(p *plan, m member, tag string) []weir.Object {
 			Fingerprint: triggerFingerprint(bits, enabled, function, oldTable, newTable),
 		}
 	}
-	truncate := make("truncate", "before", "", "statement", fmt.Sprintf("capture_%d_truncate", p.ID), triggerBefore|triggerTruncate)
+	truncate := make("truncate", "before", "", "statement", triggerBefore|triggerTruncate)
 	if p.rowLevel {
 		return []weir.Object{
-			make("insert", "after", "", "row", tag, triggerRow|triggerInsert),
-			make("update", "after", "", "row", tag, triggerRow|triggerUpdate),
-			make("delete", "after", "", "row", tag, triggerRow|triggerDelete),
+			make("insert", "after", "", "row", triggerRow|triggerInsert),
+			make("update", "after", "", "row", triggerRow|triggerUpdate),
+			make("delete", "after", "", "row", triggerRow|triggerDelete),
 			truncate,
 		}
 	}
 	return []weir.Object{
-		make("insert", "after", " referencing new table as new_rows", "statement", tag, triggerInsert),
-		make("update", "after", " referencing old table as old_rows new table as new_rows", "statement", tag, triggerUpdate),
-		make("delete", "after", " referencing old table as old_rows", "statement", tag, triggerDelete),
+		make("insert", "after", " referencing new table as new_rows", "statement", triggerInsert),
+		make("update", "after", " referencing old table as old_rows new table as new_rows", "statement", triggerUpdate),
+		make("delete", "after", " referencing old table as old_rows", "statement", triggerDelete),
 		truncate,
 	}
 }
