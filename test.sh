@@ -1,0 +1,110 @@
+#!/bin/sh
+# Runs every test: go vet, then go test, with the race detector where it can be
+# built. Arguments go to go test; without a package among them, all are tested:
+#
+#   ./test.sh
+#   ./test.sh -run Proxy -v ./internal/testdb
+#
+# Needs Go. Installs PostgreSQL's server with apt-get when there is none.
+set -eu
+cd "$(dirname "$0")"
+
+if ! command -v go >/dev/null 2>&1; then
+	PATH=$PATH:/usr/local/go/bin
+	if ! command -v go >/dev/null 2>&1; then
+		echo "test.sh: Go is missing: install it from https://go.dev/dl/ and put its bin folder into PATH" >&2
+		exit 1
+	fi
+fi
+
+# has_postgres looks where internal/testdb looks.
+has_postgres() {
+	if path=$(command -v postgres); then
+		path=$(readlink -f "$path" || echo "$path")
+		[ -x "$(dirname "$path")/initdb" ] && return
+	fi
+	for initdb in /usr/lib/postgresql/*/bin/initdb /usr/pgsql-*/bin/initdb \
+		/opt/homebrew/opt/postgresql*/bin/initdb /usr/local/opt/postgresql*/bin/initdb \
+		/home/linuxbrew/.linuxbrew/opt/postgresql*/bin/initdb \
+		/Applications/Postgres.app/Contents/Versions/*/bin/initdb; do
+		[ -x "$initdb" ] && [ -x "$(dirname "$initdb")/postgres" ] && return
+	done
+	return 1
+}
+
+install_postgres() {
+	sudo=
+	if ! command -v apt-get >/dev/null 2>&1; then
+		echo "test.sh: no PostgreSQL server and no apt-get: install PostgreSQL 15 or later, or set WEIR_TEST_POSTGRES_URL" >&2
+		return
+	fi
+	if [ "$(id -u)" -ne 0 ]; then
+		if ! command -v sudo >/dev/null 2>&1; then
+			echo "test.sh: no PostgreSQL server, and neither root nor sudo to install it: apt-get install postgresql, or set WEIR_TEST_POSTGRES_URL" >&2
+			return
+		fi
+		sudo=sudo
+	fi
+	echo "test.sh: no PostgreSQL server: installing the package postgresql with apt-get. Its service is not started now: the tests start servers of their own."
+	# Debian asks this script before a package starts its service.
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e $policy ]; then
+		trap '$sudo rm -f $policy' EXIT
+		trap 'exit 1' HUP INT TERM
+		printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+		$sudo chmod 755 $policy
+	fi
+	if $sudo apt-get update -q && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql; then
+		:
+	else
+		echo "test.sh: apt-get could not install postgresql; tests that need it are skipped" >&2
+	fi
+	$sudo rm -f $policy
+	trap - EXIT HUP INT TERM
+}
+
+if [ -z "${WEIR_TEST_POSTGRES_URL:-}" ] && ! has_postgres; then
+	install_postgres
+fi
+
+race=-race
+compiler=$(go env CC)
+if [ "$(go env CGO_ENABLED)" != 1 ] || ! command -v "${compiler%% *}" >/dev/null 2>&1; then
+	race=
+	echo "test.sh: no C compiler for cgo: the tests run without the race detector"
+fi
+
+packages=./...
+for arg in "$@"; do
+	case $arg in
+	. | ./* | ../* | github.com/*) packages= ;;
+	-args) break ;;
+	esac
+done
+
+echo "test.sh: go vet ./..."
+go vet ./...
+
+summary=$(mktemp)
+trap 'rm -f "$summary"' EXIT
+trap 'exit 1' HUP INT TERM
+export WEIR_TEST_SUMMARY="$summary"
+# -count=1: a result is worth nothing for another server than the one it had.
+echo "test.sh: go test -count=1${race:+ $race}${packages:+ $packages}${*:+ $*}"
+code=0
+# shellcheck disable=SC2086 # empty ones vanish
+go test -count=1 $race $packages "$@" || code=$?
+
+echo
+echo "What ran where:"
+sed -n 's/^[^ ]*: \([a-z]*: ran: .*\) (tests: \([0-9]*\))$/\2 \1/p' "$summary" |
+	awk '{ n = $1; sub(/^[0-9]+ /, ""); sum[$0] += n } END { for (line in sum) printf "  %s (tests: %d)\n", line, sum[line] }' | sort
+echo "What was not covered:"
+{
+	grep ': skipped: ' "$summary" | sed 's/^/  /' | sort || :
+	[ -n "$race" ] || echo "  data races: no C compiler"
+	[ -n "${WEIR_TEST_SQLSERVER_URL:-}" ] || echo "  sqlserver: WEIR_TEST_SQLSERVER_URL is not set"
+} >"$summary.not"
+if [ -s "$summary.not" ]; then cat "$summary.not"; else echo "  nothing"; fi
+rm -f "$summary.not"
+exit $code
