@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-cdc/weir"
+)
+
+// report prints an error for a person, each of those that are joined by itself,
+// and returns the exit code.
+func (a *app) report(err error) int {
+	var hints []string
+	for _, e := range parts(err) {
+		text, hint := split(e)
+		for i, line := range strings.Split(text, "\n") {
+			if i == 0 {
+				line = "weir: " + line
+			} else {
+				line = "  " + line
+			}
+			fmt.Fprintln(a.stderr, clean(line))
+		}
+		// The same remedy for many faults is given once, behind the last of them.
+		if hint != "" && !slices.Contains(hints, hint) {
+			hints = append(hints, hint)
+			if !shared(err, hint) {
+				fmt.Fprintln(a.stderr, "Try: "+clean(hint))
+			}
+		}
+	}
+	for _, hint := range hints {
+		if shared(err, hint) {
+			fmt.Fprintln(a.stderr, "Try: "+clean(hint))
+		}
+	}
+	return exitCode(err)
+}
+
+// shared reports that more than one of the joined errors has the hint.
+func shared(err error, hint string) bool {
+	n := 0
+	for _, e := range parts(err) {
+		if _, h := split(e); h == hint {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// parts takes joined errors apart.
+func parts(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if j, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
+		var out []error
+		for _, e := range j.Unwrap() {
+			out = append(out, parts(e)...)
+		}
+		return out
+	}
+	return []error{err}
+}
+
+// split takes the hint out of an error's text.
+func split(err error) (text, hint string) {
+	var (
+		u *usageError
+		c *weir.ConfigError
+		d *weir.DriftError
+	)
+	switch {
+	case errors.As(err, &u):
+		hint = u.hint
+	case errors.As(err, &c):
+		hint = c.Hint
+	case errors.As(err, &d):
+		hint = d.Hint
+	}
+	text = err.Error()
+	if hint != "" {
+		text = strings.Replace(text, ". Try: "+hint, "", 1)
+		text = strings.TrimSuffix(strings.Replace(text, "Try: "+hint, "", 1), ": ")
+	}
+	return text, hint
+}
