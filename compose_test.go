@@ -1,0 +1,88 @@
+package weir_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-cdc/weir/internal/config"
+	"github.com/weir-cdc/weir/internal/testdb"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Run(m)) }
+
+// TestCompose_File holds compose.yaml against the files that it names and
+// against itself. What only Docker can tell, it cannot.
+func TestCompose_File(t *testing.T) {
+	data, err := os.ReadFile("compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]struct {
+			Volumes   []string
+			DependsOn map[string]struct{ Condition string } `yaml:"depends_on"`
+			Health    map[string]any                        `yaml:"healthcheck"`
+		}
+		Volumes map[string]any
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"postgres", "sqlserver", "weir"} {
+		if file.Services[name].Health == nil {
+			t.Errorf("service %s is missing or has no healthcheck", name)
+		}
+	}
+	for name, service := range file.Services {
+		for _, volume := range service.Volumes {
+			from, _, _ := strings.Cut(volume, ":")
+			if _, named := file.Volumes[from]; named {
+				continue
+			}
+			if _, err := os.Stat(from); err != nil {
+				t.Errorf("service %s mounts %s: %v", name, from, err)
+			}
+		}
+		for other, on := range service.DependsOn {
+			if _, ok := file.Services[other]; !ok {
+				t.Errorf("service %s depends on %s, which is none", name, other)
+			}
+			if on.Condition == "service_healthy" && file.Services[other].Health == nil {
+				t.Errorf("service %s waits for the health of %s, which has no healthcheck", name, other)
+			}
+		}
+	}
+}
+
+// TestCompose_Sample checks that the sample's SQL runs and that the sample's
+// configuration is right and names its tables.
+func TestCompose_Sample(t *testing.T) {
+	c, err := config.Load(filepath.Join("docs", "compose", "weir.yaml"), os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A server of its own, since the SQL makes a database by a fixed name.
+	source := testdb.NewCluster(t).Database()
+	files, err := filepath.Glob(filepath.Join("docs", "compose", "postgres", "*.sql"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no SQL in the sample: %v", err)
+	}
+	for _, file := range files {
+		out, err := exec.Command(testdb.Bin(t, "psql"), "--no-psqlrc", "--quiet",
+			"--set=ON_ERROR_STOP=1", "--dbname", source, "--file", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("psql: %v\n%s", err, out)
+		}
+	}
+	if len(c.Captures) == 0 {
+		t.Error("the sample captures nothing")
+	}
+	for _, capture := range c.Captures {
+		testdb.Exec(t, source, "do $$ begin if not exists (select from "+capture.Table+") then raise 'no rows'; end if; end $$")
+	}
+}
