@@ -44,6 +44,9 @@ type LivePull struct {
 	ClaimedOn  time.Time `json:"claimed_on"`
 	LeaseUntil time.Time `json:"lease_until"`
 	Rows       int       `json:"rows"`
+	// Ledger is the identity of the target's ledger that the pull ships into;
+	// zero where the source does not say.
+	Ledger GUID `json:"ledger"`
 }
 
 // ChangeState is where a change of the queue stands.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-cdc/weir"
 	"github.com/weir-cdc/weir/dialects"
 	"github.com/weir-cdc/weir/internal/config"
+	"github.com/weir-cdc/weir/puller"
 )
 
 func backfillCommand(a *app) *cobra.Command {
@@ -70,10 +71,9 @@ func capturesNamed(ctx context.Context, s dialects.Source, names []string) ([]*w
 		known = append(known, c.Table.String())
 	}
 	for _, name := range names {
-		table := weir.ParseTable(name)
 		n := len(out)
 		for _, c := range all {
-			if c.Table == table && !slices.Contains(out, c) {
+			if sameTable(name, c.Table) && !slices.Contains(out, c) {
 				out = append(out, c)
 			}
 		}
@@ -92,37 +92,30 @@ func (a *app) backfill(ctx context.Context, s dialects.Source, c *weir.Capture, 
 	if c.ChangeType != "" {
 		name += " (" + c.ChangeType + ")"
 	}
-	p := a.newProgress()
-	began := time.Now()
-	for tries := 0; ; {
-		at, err := s.Backfill(ctx, c.ID, chunk, restart)
+	show, began, tries := a.newProgress(), time.Now(), 0
+	defer show.end()
+	for {
+		at, err := puller.Backfill(ctx, s, c.ID, chunk, restart, func(at weir.BackfillProgress, rate float64) {
+			tries, restart = 0, false
+			show.at(name, at, rate)
+		})
 		var outage *weir.UnavailableError
 		switch {
-		case errors.As(err, &outage) && ctx.Err() == nil && tries < backfillTries:
+		case err == nil:
+			show.end()
+			_, err := fmt.Fprintf(a.stdout, "%s: %s tagged in %s\n", clean(name), count(at.Tagged, "row"), human(time.Since(began)))
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("backfill of %s stopped; the next weir backfill goes on from here", name)
+		case errors.As(err, &outage) && tries < backfillTries:
 			tries++
 			a.log.Warn("backfill waits", "table", name, "try", tries, "error", err)
 			select {
 			case <-time.After(time.Duration(tries) * time.Second):
 			case <-ctx.Done():
 			}
-			continue
-		case err != nil && ctx.Err() != nil:
-			p.end()
-			return fmt.Errorf("backfill of %s stopped; the next weir backfill goes on from here", name)
-		case err != nil:
-			p.end()
+		default:
 			return err
-		}
-		tries, restart = 0, false
-		p.at(name, at.Tagged, at.Estimate)
-		if at.Done {
-			p.end()
-			_, err := fmt.Fprintf(a.stdout, "%s: %s tagged in %s\n", clean(name), count(at.Tagged, "row"), human(time.Since(began)))
-			return err
-		}
-		if ctx.Err() != nil {
-			p.end()
-			return fmt.Errorf("backfill of %s stopped after %s; the next weir backfill goes on from here", name, count(at.Tagged, "row"))
 		}
 	}
 }

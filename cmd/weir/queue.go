@@ -74,7 +74,7 @@ func (s *selection) selectors(ctx context.Context, src dialects.Source) ([]weir.
 	var known []string
 	for _, c := range captures {
 		known = append(known, c.Table.String())
-		if c.Table == weir.ParseTable(s.table) {
+		if sameTable(s.table, c.Table) {
 			sel.CaptureID = c.ID
 			out = append(out, sel)
 		}

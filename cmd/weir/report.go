@@ -84,6 +84,8 @@ func split(err error) (text, hint string) {
 	if hint != "" {
 		text = strings.Replace(text, ". Try: "+hint, "", 1)
 		text = strings.TrimSuffix(strings.Replace(text, "Try: "+hint, "", 1), ": ")
+		return text, hint
 	}
+	text, hint, _ = strings.Cut(text, ". Try: ")
 	return text, hint
 }

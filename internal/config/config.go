@@ -145,35 +145,34 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 
 // MaxDeletes is the most deletes in one run. The zero value is no limit.
 type MaxDeletes struct {
-	Set     bool
-	Rows    int64   // the limit, where Percent is 0
-	Percent float64 // of the target's rows, where it is above 0
+	Rows    int64
+	Percent float64 // of the target's rows
 }
 
 // UnmarshalText reads a number (1000) or a percentage (10%).
 func (m *MaxDeletes) UnmarshalText(b []byte) error {
-	wrong := hinted{fmt.Errorf("%q is no limit of deletes", b), "a number of rows (1000) or a percentage of the target's rows (10%)"}
+	wrong := hinted{fmt.Errorf("%q is no limit of deletes", b), "a number of rows above 0 (1000) or a percentage of the target's rows (10%)"}
 	text, percent := strings.CutSuffix(string(b), "%")
 	if percent {
 		p, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil || !(p > 0 && p <= 100) {
 			return wrong
 		}
-		*m = MaxDeletes{Set: true, Percent: p}
+		*m = MaxDeletes{Percent: p}
 		return nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
+	if err != nil || n < 1 {
 		return wrong
 	}
-	*m = MaxDeletes{Set: true, Rows: n}
+	*m = MaxDeletes{Rows: n}
 	return nil
 }
 
 // MarshalText writes the form that UnmarshalText reads; nothing for no limit.
 func (m MaxDeletes) MarshalText() ([]byte, error) {
 	switch {
-	case !m.Set:
+	case m == (MaxDeletes{}):
 		return nil, nil
 	case m.Percent > 0:
 		return []byte(strconv.FormatFloat(m.Percent, 'f', -1, 64) + "%"), nil

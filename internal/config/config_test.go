@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 	}
 	p := c.Pulls[0]
 	guid, _ := weir.ParseGUID("0a000000-0000-0000-0000-000000000001")
-	if p.Batch != 12 || time.Duration(p.Lease) != 90*time.Second || p.MaxDeletes != (MaxDeletes{Set: true, Percent: 10}) || p.MaxAttempts != 3 || p.Concepts[0] != guid {
+	if p.Batch != 12 || time.Duration(p.Lease) != 90*time.Second || p.MaxDeletes != (MaxDeletes{Percent: 10}) || p.MaxAttempts != 3 || p.Concepts[0] != guid {
 		t.Errorf("pull %+v", p)
 	}
 	if want := (weir.TargetOptions{Schema: "sales", Mode: weir.SoftDelete, NewColumns: weir.Fail}); p.Target.Options() != want {
@@ -168,7 +168,7 @@ func TestParse_Faults(t *testing.T) {
 		"LeaseShort": {two + "pulls:\n- {name: p, lease: 1s, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].lease: 1s is too short. Try: 5s or more`},
 		"Batch":      {two + "pulls:\n- {name: p, batch: 0, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].batch: 0 is too small. Try: 1 or more`},
 		"BatchText":  {two + "pulls:\n- {name: p, batch: many, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].batch: it is a text, not a whole number. Try: a whole number`},
-		"MaxDeletes": {two + "pulls:\n- {name: p, max_deletes: 110%, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].max_deletes: "110%" is no limit of deletes. Try: a number of rows (1000) or a percentage of the target's rows (10%)`},
+		"MaxDeletes": {two + "pulls:\n- {name: p, max_deletes: 110%, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].max_deletes: "110%" is no limit of deletes. Try: a number of rows above 0 (1000) or a percentage of the target's rows (10%)`},
 		"Zone":       {two + "pulls:\n- {name: p, time_zone: Mars, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].time_zone: "Mars" is no time zone. Try: a name of the time zone database: UTC, Europe/Berlin`},
 		"Queue":      {two + "pulls:\n- {name: p, queue: A-b, target: {url: sqlite:b}}\n", `weir.yaml:4: pulls[0].queue: "A-b" is not allowed. Try: a text that matches ^[a-z0-9_]{1,30}$`},
 		"Concept":    {two + "pulls:\n- name: p\n  target: {url: sqlite:b}\n  concepts:\n  - x\n", `weir.yaml:7: pulls[0].concepts[0]: parse GUID "x": want 8-4-4-4-12 hexadecimal digits`},

@@ -109,7 +109,7 @@ func typeSchema(t reflect.Type, tag reflect.StructTag) object {
 	case reflect.TypeFor[Duration]():
 		return object{{"type", "string"}, {"pattern", "^(" + durationForm + ")+$|" + fromVariable}}
 	case reflect.TypeFor[MaxDeletes]():
-		return object{{"type", []string{"integer", "string"}}, {"minimum", 0}, {"pattern", `^[0-9]+(\.[0-9]+)?%$|^[0-9]+$|` + fromVariable}}
+		return object{{"type", []string{"integer", "string"}}, {"minimum", 1}, {"pattern", `^[0-9]+(\.[0-9]+)?%$|^[0-9]+$|` + fromVariable}}
 	case reflect.TypeFor[URL]():
 		return object{{"type", "string"}, {"minLength", 1}}
 	case reflect.TypeFor[weir.GUID]():

@@ -1,0 +1,355 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/jackc/pgx/v5"
+	_ "modernc.org/sqlite"
+
+	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/internal/testdb"
+)
+
+// engines are what the whole command is run on, in every combination.
+var engines = map[string]func(testing.TB) string{"Postgres": testdb.Postgres, "SQLite": testdb.SQLite}
+
+func connectTo(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	var db *sql.DB
+	if file, isSQLite := strings.CutPrefix(url, "sqlite:"); isSQLite {
+		var err error
+		if db, err = sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_txlock=immediate"); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		cfg, err := pgx.ParseConfig(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db = stdlib.OpenDB(*cfg)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func exec1(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		if _, err := db.ExecContext(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// rowsOf are a query's rows as text.
+func rowsOf(t *testing.T, db *sql.DB, query string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	var out strings.Builder
+	for rows.Next() {
+		var id int
+		var v sql.NullString
+		if err := rows.Scan(&id, &v); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "%d=%q ", id, v.String)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// line is a source and a target with a configuration.
+type line struct {
+	t              *testing.T
+	dir            string
+	source, target *sql.DB
+}
+
+func newLine(t *testing.T, source, target string) *line {
+	t.Helper()
+	l := &line{t: t, source: connectTo(t, source), target: connectTo(t, target)}
+	orders, items := "orders", "items"
+	if strings.HasPrefix(source, "postgres") {
+		orders, items = "public.orders", "public.items"
+	}
+	l.dir = configIn(t, fmt.Sprintf(`source: {url: '%s'}
+captures: [{table: %s}, {table: %s, tagging: deferred}]
+pulls: [{name: copy, target: {url: '%s'}, schedule: '@every 1s', max_deletes: 3}]
+`, source, orders, items, target))
+	exec1(t, l.source,
+		"create table orders (id integer not null primary key, v text)",
+		"create table items (id integer not null primary key, v text)",
+		"insert into orders (id, v) values (1, 'a'), (2, ''), (3, null)",
+		"insert into items (id, v) values (10, 'x')")
+	return l
+}
+
+// weir runs the command and wants the exit code.
+func (l *line) weir(code int, args ...string) result {
+	l.t.Helper()
+	r := weirIn(l.t, l.dir, "", args...)
+	if r.code != code {
+		l.t.Fatalf("weir %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.errors)
+	}
+	return r
+}
+
+func (l *line) status() weir.Status {
+	l.t.Helper()
+	var st weir.Status
+	if err := json.Unmarshal([]byte(l.weir(exitDone, "status", "--json").out), &st); err != nil {
+		l.t.Fatal(err)
+	}
+	return st
+}
+
+func (l *line) equal() {
+	l.t.Helper()
+	for _, table := range []string{"orders", "items"} {
+		query := "select id, v from " + table + " order by id"
+		if here, there := rowsOf(l.t, l.source, query), rowsOf(l.t, l.target, query); here != there {
+			l.t.Errorf("%s: source %s, target %s", table, here, there)
+		}
+	}
+}
+
+func TestLine(t *testing.T) {
+	for from, source := range engines {
+		for to, target := range engines {
+			t.Run(from+"To"+to, func(t *testing.T) {
+				t.Parallel()
+				l := newLine(t, source(t), target(t))
+
+				if r := l.weir(exitUsage, "status"); !strings.Contains(r.errors, "\nTry: run weir init") {
+					t.Errorf("before init: %s", r.errors)
+				}
+				if r := l.weir(exitDone, "init", "--dry-run"); !strings.HasPrefix(r.out, "would create weir's tables in ") {
+					t.Errorf("init --dry-run: %s", r.out)
+				}
+				if r := l.weir(exitDone, "init"); !strings.HasPrefix(r.out, "weir's tables are at version ") {
+					t.Errorf("init: %s", r.out)
+				}
+				l.weir(exitDone, "init")
+				if r := l.weir(exitUsage, "backfill"); !strings.HasSuffix(r.errors, "no capture is installed\nTry: weir triggers apply\n") {
+					t.Errorf("backfill before apply: %s", r.errors)
+				}
+
+				l.weir(exitDiffers, "triggers", "check")
+				plan := l.weir(exitDone, "triggers", "plan").out
+				if dry := l.weir(exitDone, "triggers", "apply", "--dry-run").out; dry != plan || !strings.Contains(plan, "-- create trigger") {
+					t.Errorf("plan\n%s\ndry run\n%s", plan, dry)
+				}
+				if r := l.weir(exitDone, "triggers", "apply"); !strings.HasPrefix(r.out, "done: ") || !strings.HasSuffix(r.out, " to create\n") {
+					t.Errorf("apply: %s", r.out)
+				}
+				if r := l.weir(exitDone, "triggers", "plan"); r.out != "" {
+					t.Errorf("the plan is not empty: %s", r.out)
+				}
+				if r := l.weir(exitDone, "triggers", "check"); r.out != "no drift\n" {
+					t.Errorf("check: %s", r.out)
+				}
+
+				if r := l.weir(exitDone, "backfill", "--chunk", "2"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "orders: 3 rows tagged in ") {
+					t.Errorf("backfill: %s", r.out)
+				}
+				l.weir(exitDone, "pull", "copy")
+				l.equal()
+				exec1(t, l.source, "insert into orders (id, v) values (4, 'ü')", "update orders set v = 'b' where id = 1", "update orders set id = 5 where id = 2",
+					"delete from orders where id = 3", "update items set v = null")
+				l.weir(exitDone, "pull", "copy")
+				l.equal()
+				st := l.status()
+				if len(st.Queues) != 1 || st.Queues[0].Depth != 0 || st.Inbox != 0 || len(st.Pulls) != 0 {
+					t.Errorf("status: %+v", st)
+				}
+
+				// A limit of deletes stops the pull until it is told to go on.
+				exec1(t, l.source, "insert into orders (id, v) values (6, ''), (7, '')")
+				l.weir(exitDone, "pull", "copy")
+				exec1(t, l.source, "delete from orders", "delete from items")
+				if r := l.weir(exitFailed, "pull", "copy"); !strings.Contains(r.errors, "--allow-deletes") {
+					t.Errorf("pull over the limit: %s", r.errors)
+				}
+				l.weir(exitDone, "pull", "copy", "--allow-deletes")
+				l.equal()
+
+				l.weir(exitDone, "triggers", "drop", l.tableName("items"))
+				if r := l.weir(exitDiffers, "triggers", "check", "--json"); !strings.Contains(r.out, `"difference": "it is missing"`) {
+					t.Errorf("check: %s", r.out)
+				}
+				if r := l.weir(exitUsage, "init", "--down", "--yes"); !strings.HasSuffix(r.errors, "1 capture is installed\nTry: weir triggers drop, and then weir init --down again\n") {
+					t.Errorf("down with captures: %s", r.errors)
+				}
+				l.weir(exitDone, "triggers", "drop")
+				if r := weirIn(t, l.dir, "no\n", "init", "--down"); r.code != exitUsage || !strings.Contains(r.errors, "nothing was removed") {
+					t.Errorf("down without yes: %+v", r)
+				}
+				if r := weirIn(t, l.dir, "yes\n", "init", "--down"); r.code != exitDone || !strings.HasPrefix(r.out, "removed ") {
+					t.Errorf("down: %+v", r)
+				}
+				l.weir(exitUsage, "status")
+			})
+		}
+	}
+}
+
+func (l *line) tableName(table string) string {
+	if strings.Contains(l.config(), "public."+table) {
+		return "public." + table
+	}
+	return table
+}
+
+func (l *line) config() string {
+	l.t.Helper()
+	text, err := os.ReadFile(filepath.Join(l.dir, "weir.yaml"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// applied makes the line ready to capture.
+func (l *line) applied() *line {
+	l.t.Helper()
+	l.weir(exitDone, "init")
+	l.weir(exitDone, "triggers", "apply")
+	return l
+}
+
+func TestQueue(t *testing.T) {
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t, engine(t), engine(t)).applied()
+			exec1(t, l.source, "update orders set v = 'c'")
+			orders := l.tableName("orders")
+			list := func(args ...string) []weir.QueueRow {
+				t.Helper()
+				var out struct{ Rows []weir.QueueRow }
+				if err := json.Unmarshal([]byte(l.weir(exitDone, append([]string{"queue", "list", "--json"}, args...)...).out), &out); err != nil {
+					t.Fatal(err)
+				}
+				return out.Rows
+			}
+			if rows := list("--table", orders); len(rows) != 3 || rows[0].State != weir.Ready || rows[0].Table != orders {
+				t.Errorf("list: %+v", rows)
+			}
+			if rows := list("--limit", "2"); len(rows) != 2 {
+				t.Errorf("limit: %+v", rows)
+			}
+			if r := l.weir(exitUsage, "queue", "list", "--table", "nope"); !strings.HasPrefix(r.errors, "weir: --table nope is not captured\nTry: ") {
+				t.Errorf("unknown table: %s", r.errors)
+			}
+			if r := l.weir(exitUsage, "queue", "list", "--state", "x"); r.errors != "weir: --state \"x\" is not known\nTry: ready, in flight, waiting, postponed, dead\n" {
+				t.Errorf("unknown state: %s", r.errors)
+			}
+			if r := l.weir(exitDone, "queue", "postpone", "--for", "1h", "--instance", list()[0].InstanceGUID.String()); r.out != "1 change postponed\n" {
+				t.Errorf("postpone: %s", r.out)
+			}
+			if rows := list("--state", "postponed"); len(rows) != 1 || rows[0].NotBefore.IsZero() {
+				t.Errorf("postponed: %+v", rows)
+			}
+			if text := l.weir(exitDone, "queue", "list").out; !strings.HasPrefix(text, "INSTANCE  ") || strings.Count(text, "\n") != 4 || !strings.Contains(text, "postponed") {
+				t.Errorf("list: %s", text)
+			}
+			if text := l.weir(exitDone, "status").out; !strings.Contains(text, "\nQUEUE    DEPTH  READY  IN FLIGHT  WAITING  POSTPONED  DEAD  OLDEST\ndefault  3      2      0          0        1          0     ") {
+				t.Errorf("status:\n%s", text)
+			}
+			l.weir(exitDone, "pull", "copy")
+			if rows := list(); len(rows) != 1 {
+				t.Errorf("after the pull: %+v", rows)
+			}
+			if r := l.weir(exitDone, "queue", "retry", "--all"); r.out != "1 change made claimable\n" {
+				t.Errorf("retry: %s", r.out)
+			}
+			exec1(t, l.source, "update items set v = 'y'")
+			l.weir(exitDone, "pull", "copy")
+			l.equal()
+			if r := l.weir(exitFailed, "queue", "release", weir.NewGUID().String()); !strings.Contains(r.errors, "no such pull") {
+				t.Errorf("release: %s", r.errors)
+			}
+		})
+	}
+}
+
+// What render writes is what apply does, and is undone by its down files.
+func TestRender_Postgres(t *testing.T) {
+	url := testdb.Postgres(t)
+	l := newLine(t, url, testdb.SQLite(t))
+	l.weir(exitDone, "init")
+	dir := t.TempDir()
+	if r := l.weir(exitDone, "triggers", "render", "--dir", dir); r.out != "000001_weir_public_items.up.sql\n000001_weir_public_items.down.sql\n000002_weir_public_orders.up.sql\n000002_weir_public_orders.down.sql\n" {
+		t.Fatalf("render: %s", r.out)
+	}
+	psql := testdb.Bin(t, "psql")
+	apply := func(files ...string) {
+		t.Helper()
+		for _, f := range files {
+			if out, err := exec.CommandContext(t.Context(), psql, url, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-1", "-f", filepath.Join(dir, f)).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", f, err, out)
+			}
+		}
+	}
+	apply("000001_weir_public_items.up.sql", "000002_weir_public_orders.up.sql")
+	if r := l.weir(exitDone, "triggers", "check"); r.out != "no drift\n" {
+		t.Errorf("check: %s", r.out)
+	}
+	if r := l.weir(exitDone, "triggers", "render", "--dir", dir); r.out != "" {
+		t.Errorf("rendered again: %s", r.out)
+	}
+	apply("000002_weir_public_orders.down.sql", "000001_weir_public_items.down.sql")
+	l.weir(exitDone, "init", "--down", "--yes")
+}
+
+// A password in a URL, in an environment variable or in the password file shows
+// nowhere, whatever goes wrong.
+func TestRun_ShowsNoPassword(t *testing.T) {
+	const secret = "hunter2-planted"
+	for name, url := range map[string]string{
+		"Refused":      "postgres://u:${P}@127.0.0.1:1/d",
+		"NoHost":       "postgres://u:${P}@no-such-host.invalid/d",
+		"Query":        "postgres://127.0.0.1:1/d?user=u&password=${P}",
+		"SSL":          "postgres://127.0.0.1:1/d?sslmode=verify-full&sslcert=/none&sslkey=/none&sslpassword=${P}",
+		"BadPort":      "postgres://u:${P}@127.0.0.1:port/d",
+		"BadEscape":    "postgres://u:${P}%zz@127.0.0.1:1/d",
+		"Slash":        "postgres://u:${P}/x@127.0.0.1:1/d",
+		"BadParameter": "postgres://u:${P}@127.0.0.1:1/d?connect_timeout=x",
+		"KeyValue":     "host=127.0.0.1 port=1 password=${P}",
+		"Scheme":       "oracle://u:${P}@127.0.0.1:1/d",
+		"Bare":         "${P}",
+		"BareColon":    "${P}:x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := configIn(t, "source: {url: '"+url+"'}\ncaptures: [{table: public.t}]\npulls: [{name: p, target: {url: '"+url+"', schema: other}}]\n")
+			for _, args := range [][]string{
+				{"config", "check"}, {"config", "check", "--json"}, {"init"}, {"init", "--dry-run"}, {"triggers", "plan"}, {"triggers", "apply"}, {"backfill"},
+				{"pull", "p"}, {"status"}, {"queue", "list"},
+			} {
+				env := map[string]string{"WEIR_CONFIG": filepath.Join(dir, "weir.yaml"), "P": secret, "WEIR_LOG_LEVEL": "debug"}
+				r := weirWith(t.Context(), env, "", args...)
+				if args[0] != "config" && r.code == exitDone {
+					t.Errorf("%v: exit code 0", args)
+				}
+				if strings.Contains(r.out+r.errors, secret) || strings.Contains(r.out+r.errors, "hunter2") {
+					t.Errorf("%v shows it:\n%s%s", args, r.out, r.errors)
+				}
+			}
+		})
+	}
+}
