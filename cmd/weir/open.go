@@ -57,6 +57,9 @@ func (a *app) checkConfig(c *config.Config) error {
 	check("source.url", dialects.Check(c.Source.URL.Reveal()))
 	for i := range c.Pulls {
 		check(fmt.Sprintf("pulls[%d].target.url", i), dialects.Check(c.Pulls[i].Target.URL.Reveal()))
+		if _, err := schedule(&c.Pulls[i]); err != nil {
+			errs = append(errs, c.Fault(fmt.Sprintf("pulls[%d].schedule", i), err, `five cron fields ("*/5 * * * *"), @hourly, or @every 30s`))
+		}
 	}
 	return errors.Join(errs...)
 }

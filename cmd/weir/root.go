@@ -38,7 +38,7 @@ type app struct {
 // commands are added to the root in this order.
 var commands = []func(*app) *cobra.Command{
 	initCommand, triggersCommand, backfillCommand, pullCommand, runCommand,
-	statusCommand, queueCommand, configCommand, versionCommand,
+	statusCommand, queueCommand, demoCommand, configCommand, versionCommand,
 }
 
 // run is the command: it never ends the process, and writes only where it is

@@ -48,7 +48,7 @@ type Capture struct {
 type Pull struct {
 	Name        string      `yaml:"name" need:"true" doc:"The pull's name: it is kept at the source, so keep it the same."`
 	Schedule    string      `yaml:"schedule" default:"@every 5s" doc:"When weir run pulls: five cron fields, or @every and a duration." example:"*/5 * * * *"`
-	TimeZone    string      `yaml:"time_zone" default:"UTC" doc:"The time zone of the schedule." example:"Europe/Berlin"`
+	TimeZone    string      `yaml:"time_zone" doc:"The time zone of the schedule. Defaults to UTC." example:"Europe/Berlin"`
 	Queue       string      `yaml:"queue" default:"default" pattern:"^[a-z0-9_]{1,30}$" doc:"The queue that is pulled. Each target needs a queue of its own for captures that it shares with another."`
 	Target      Target      `yaml:"target" need:"true" doc:"The store that receives."`
 	Captures    []string    `yaml:"captures" doc:"Tables of the captures to pull. Defaults to all."`

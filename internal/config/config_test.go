@@ -103,7 +103,7 @@ captures: [{table: t}]
 pulls: [{name: p, target: {url: sqlite:b.db}}]
 `)
 	want := Pull{
-		Name: "p", Schedule: "@every 5s", TimeZone: "UTC", Queue: "default", Batch: 5000, Lease: Duration(5 * time.Minute), MaxAttempts: 10,
+		Name: "p", Schedule: "@every 5s", Queue: "default", Batch: 5000, Lease: Duration(5 * time.Minute), MaxAttempts: 10,
 		Target: Target{URL: c.Pulls[0].Target.URL, Mode: weir.Mirror, NewColumns: weir.Evolve},
 	}
 	if !reflect.DeepEqual(c.Pulls[0], want) {
