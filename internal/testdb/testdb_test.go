@@ -82,6 +82,9 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("encoding is %s", encoding)
 		}
 	})
+	if first == "" {
+		t.SkipNow() // the subtest said why
+	}
 	var pgErr *pgconn.PgError
 	if _, err := pgx.Connect(t.Context(), first); !errors.As(err, &pgErr) || pgErr.Code != "3D000" {
 		t.Errorf("database after its test: %v, want SQLSTATE 3D000", err)
