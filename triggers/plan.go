@@ -98,15 +98,20 @@ func Compare(wanted []weir.Resolved, installed []weir.Object) *Plan {
 }
 
 // CompareDrop plans to drop what is installed for the given tables; without
-// any, all of it, queues included.
+// any, all of it, queues included. A table without a schema means that of any.
 func CompareDrop(installed []weir.Object, tables []weir.Table) (*Plan, error) {
 	p := &Plan{}
 	found := map[weir.Table]bool{}
 	for _, o := range installed {
-		if len(tables) > 0 && !slices.Contains(tables, o.Group) {
+		i := slices.IndexFunc(tables, func(t weir.Table) bool {
+			return t == o.Group || t.Schema == "" && t.Name != "" && t.Name == o.Group.Name
+		})
+		switch {
+		case i >= 0:
+			found[tables[i]] = true
+		case len(tables) > 0:
 			continue
 		}
-		found[o.Group] = true
 		p.drop(o)
 	}
 	for _, t := range tables {

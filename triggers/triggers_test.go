@@ -158,6 +158,9 @@ func TestCompareDrop(t *testing.T) {
 	if p.Summary() != "4 to drop" {
 		t.Error(p.Summary())
 	}
+	if p, err = triggers.CompareDrop(have, []weir.Table{table("b")}); err != nil || p.Summary() != "4 to drop" {
+		t.Errorf("without a schema: %v, %v", p, err)
+	}
 	_, err = triggers.CompareDrop(have, []weir.Table{table("s.c")})
 	if want := "s.c: no capture of it is installed. Try: s.a, s.b"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

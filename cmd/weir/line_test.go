@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/internal/config"
 	"github.com/weir-cdc/weir/internal/testdb"
 )
 
@@ -256,6 +257,12 @@ func TestQueue(t *testing.T) {
 			if r := l.weir(exitUsage, "queue", "list", "--table", "nope"); !strings.HasPrefix(r.errors, "weir: --table nope is not captured\nTry: ") {
 				t.Errorf("unknown table: %s", r.errors)
 			}
+			if r := l.weir(exitUsage, "queue", "list", "--queue", "x"); r.errors != "weir: there is no queue \"x\"\nTry: default\n" {
+				t.Errorf("unknown queue: %s", r.errors)
+			}
+			if r := l.weir(exitDone, "__complete", "pull", ""); !strings.HasPrefix(r.out, "copy\n") {
+				t.Errorf("completion: %s", r.out)
+			}
 			if r := l.weir(exitUsage, "queue", "list", "--state", "x"); r.errors != "weir: --state \"x\" is not known\nTry: ready, in flight, waiting, postponed, dead\n" {
 				t.Errorf("unknown state: %s", r.errors)
 			}
@@ -352,4 +359,14 @@ func TestRun_ShowsNoPassword(t *testing.T) {
 			}
 		})
 	}
+}
+
+// load reads the line's configuration.
+func (l *line) load() *config.Config {
+	l.t.Helper()
+	c, err := config.Load(filepath.Join(l.dir, "weir.yaml"), func(string) (string, bool) { return "", false })
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return c
 }

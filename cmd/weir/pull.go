@@ -27,6 +27,17 @@ SIGTERM and Ctrl-C stop it after the batch in hand, a second one at once.`,
   weir pull warehouse --allow-deletes
   weir pull warehouse --json`,
 		Args: exactArgs("NAME"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			c, err := config.Load(a.setting(cmd, "config", "WEIR_CONFIG", ""), a.env)
+			if err != nil || len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for i := range c.Pulls {
+				names = append(names, c.Pulls[i].Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) (err error) {
 				_, place, err := c.Pull(args[0])

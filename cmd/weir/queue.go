@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +46,9 @@ func states() []string {
 }
 
 // selectors are what the flags choose: one for each capture of the table.
-func (s *selection) selectors(ctx context.Context, src dialects.Source) ([]weir.QueueSelector, error) {
+func (s *selection) selectors(ctx context.Context, c *config.Config, src dialects.Source) ([]weir.QueueSelector, error) {
 	sel := weir.QueueSelector{Queue: s.queue, ChangeType: s.changeType, State: weir.ChangeState(s.state), Limit: s.limit}
-	if s.state != "" && !strings.Contains("|"+strings.Join(states(), "|")+"|", "|"+s.state+"|") {
+	if s.state != "" && !slices.Contains(states(), s.state) {
 		return nil, usagef(strings.Join(states(), ", "), "--state %q is not known", s.state)
 	}
 	for flag, to := range map[string]struct {
@@ -62,6 +63,9 @@ func (s *selection) selectors(ctx context.Context, src dialects.Source) ([]weir.
 			return nil, usagef("8-4-4-4-12 hexadecimal digits", "%s %q is no GUID", flag, to.text)
 		}
 		*to.guid = g
+	}
+	if err := s.knownQueue(ctx, c, src); err != nil {
+		return nil, err
 	}
 	if s.table == "" {
 		return []weir.QueueSelector{sel}, nil
@@ -83,6 +87,26 @@ func (s *selection) selectors(ctx context.Context, src dialects.Source) ([]weir.
 		return nil, usagef(strings.Join(known, ", "), "--table %s is not captured", s.table)
 	}
 	return out, nil
+}
+
+// knownQueue finds a queue that the configuration does not name, or not any
+// more, at the source.
+func (s *selection) knownQueue(ctx context.Context, c *config.Config, src dialects.Source) error {
+	if slices.Contains(c.Queues(), s.queue) {
+		return nil
+	}
+	st, err := src.Status(ctx)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, q := range st.Queues {
+		if q.Queue == s.queue {
+			return nil
+		}
+		known = append(known, q.Queue)
+	}
+	return usagef(strings.Join(known, ", "), "there is no queue %q", s.queue)
 }
 
 // chosen wants a choice, so that nobody touches the whole queue by a slip.
@@ -110,8 +134,8 @@ func queueList(a *app) *cobra.Command {
 			if s.limit < 0 {
 				return usagef("a number, or 0 for all", "--limit %d is below 0", s.limit)
 			}
-			return a.withSource(cmd, func(ctx context.Context, _ *config.Config, src dialects.Source) error {
-				selectors, err := s.selectors(ctx, src)
+			return a.withSource(cmd, func(ctx context.Context, c *config.Config, src dialects.Source) error {
+				selectors, err := s.selectors(ctx, c, src)
 				if err != nil {
 					return err
 				}
@@ -198,8 +222,8 @@ func (a *app) changeQueue(cmd *cobra.Command, s *selection, done string, f func(
 	if err := s.chosen(cmd); err != nil {
 		return err
 	}
-	return a.withSource(cmd, func(ctx context.Context, _ *config.Config, src dialects.Source) error {
-		selectors, err := s.selectors(ctx, src)
+	return a.withSource(cmd, func(ctx context.Context, c *config.Config, src dialects.Source) error {
+		selectors, err := s.selectors(ctx, c, src)
 		if err != nil {
 			return err
 		}

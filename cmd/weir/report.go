@@ -55,14 +55,21 @@ func parts(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
-		var out []error
-		for _, e := range j.Unwrap() {
-			out = append(out, parts(e)...)
-		}
-		return out
+	j, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
 	}
-	return []error{err}
+	var out []error
+	var texts []string
+	for _, e := range j.Unwrap() {
+		texts = append(texts, e.Error())
+		out = append(out, parts(e)...)
+	}
+	// An error that wraps several and has a text of its own is one.
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err}
+	}
+	return out
 }
 
 // split takes the hint out of an error's text.

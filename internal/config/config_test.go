@@ -158,6 +158,7 @@ func TestParse_Faults(t *testing.T) {
 		"VariableName":  {"source:\n  url: ${A:-b}\n", "weir.yaml:2: source.url: ${A:-b} is no name of an environment variable. Try: ${NAME}: letters, digits and _; $${ is a plain ${"},
 		"SQLiteSchema":  {"source: {url: sqlite:a.db, schema: x}\n", "weir.yaml:1: source.schema: SQLite has no schemas. Try: remove the key"},
 		"SameCapture":   {head + "captures:\n- table: a.b\n- table: '\"a\".b'\n", `weir.yaml:4: captures[1].table: "a".b is captured by captures[0] already. Try: remove one of the two, or give it a change_type of its own`},
+		"SamePublic":    {"source: {url: 'postgres:///x'}\ncaptures:\n- table: t\n- table: public.t\n", `weir.yaml:4: captures[1].table: public.t is captured by captures[0] already. Try: remove one of the two, or give it a change_type of its own`},
 		"ChildAlone":    {head + "captures:\n- table: t\n  change_type: X\n", "weir.yaml:4: captures[0].change_type: a child table needs instance_guid. Try: name the column with the parent's GUID by instance_guid, or leave change_type out"},
 		"OldKeyAlone":   {head + "captures:\n- table: t\n  old_primary_key: X\n", "weir.yaml:4: captures[0].old_primary_key: only an instance table has an old primary key. Try: leave it out: a plain table's key goes to the queue by itself"},
 		"ChildReserved": {head + "captures:\n- {table: t, instance_guid: g, change_type: Instance Deleted}\n", `weir.yaml:3: captures[0].change_type: "Instance Deleted" is what instances tag themselves. Try: a name of your own, such as Instance Event Changed`},

@@ -12,12 +12,22 @@ import (
 func (c *Config) CapturesOf(p *Pull) []*Capture {
 	var out []*Capture
 	for i := range c.Captures {
-		table := weir.ParseTable(c.Captures[i].Table)
-		if len(p.Captures) == 0 || slices.ContainsFunc(p.Captures, func(name string) bool { return weir.ParseTable(name) == table }) {
+		table := c.table(c.Captures[i].Table)
+		if len(p.Captures) == 0 || slices.ContainsFunc(p.Captures, func(name string) bool { return c.table(name) == table }) {
 			out = append(out, &c.Captures[i])
 		}
 	}
 	return out
+}
+
+// table is what a name means at the source: PostgreSQL's tables without a schema
+// are in public, so that a table has one name here.
+func (c *Config) table(name string) weir.Table {
+	t := weir.ParseTable(name)
+	if t.Schema == "" && strings.HasPrefix(c.Source.URL.Scheme(), "postgres") {
+		t.Schema = "public"
+	}
+	return t
 }
 
 // Specs are the captures as the dialects take them, each with the queues of the
@@ -28,7 +38,7 @@ func (c *Config) Specs() []weir.CaptureSpec {
 	for i := range c.Captures {
 		x := &c.Captures[i]
 		out[i] = weir.CaptureSpec{
-			Table: weir.ParseTable(x.Table), InstanceGUID: x.InstanceGUID, ConceptGUID: x.ConceptGUID, OldPrimaryKey: x.OldPrimaryKey,
+			Table: c.table(x.Table), InstanceGUID: x.InstanceGUID, ConceptGUID: x.ConceptGUID, OldPrimaryKey: x.OldPrimaryKey,
 			ChangeType: x.ChangeType, Tagging: x.Tagging, RefuseTruncate: x.Truncate == "refuse", Queues: c.queuesOf(x),
 		}
 	}

@@ -45,7 +45,7 @@ func (c *Config) validateCaptures(d *decoder) {
 	seen := map[identity]string{}
 	for i := range c.Captures {
 		x, at := &c.Captures[i], fmt.Sprintf("captures[%d]", i)
-		id := identity{weir.ParseTable(x.Table), x.ChangeType}
+		id := identity{c.table(x.Table), x.ChangeType}
 		if first, again := seen[id]; again {
 			d.at(at+".table", "remove one of the two, or give it a change_type of its own", "%s is captured by %s already", x.Table, first)
 		}
@@ -82,8 +82,8 @@ func (c *Config) validatePull(d *decoder, p *Pull, at string) {
 	}
 	for j, name := range p.Captures {
 		key := fmt.Sprintf("%s.captures[%d]", at, j)
-		table := weir.ParseTable(name)
-		if !slices.ContainsFunc(tables, func(t string) bool { return weir.ParseTable(t) == table }) {
+		table := c.table(name)
+		if !slices.ContainsFunc(tables, func(t string) bool { return c.table(t) == table }) {
 			hint := nearest(name, tables)
 			if hint == "" {
 				hint = "add it to captures"
@@ -101,7 +101,7 @@ func (c *Config) validatePull(d *decoder, p *Pull, at string) {
 	}
 	landed := map[string]string{}
 	for _, x := range c.CapturesOf(p) {
-		table := weir.ParseTable(x.Table)
+		table := c.table(x.Table)
 		name := table.Name
 		if embedded(p.Target.URL) {
 			name = strings.ToLower(name)
