@@ -342,11 +342,10 @@ func (a *application) merge(ctx context.Context, i int) error {
 	for _, m := range d.columns {
 		columns, values = append(columns, ident(m.Name)), append(values, m.expr)
 	}
-	var match, keyExprs []string
+	var match []string
 	for _, k := range d.key {
 		m := d.columns[slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == k.Name })]
 		match = append(match, fmt.Sprintf("t.%s = %s", ident(k.Name), m.expr))
-		keyExprs = append(keyExprs, m.expr)
 	}
 	on := strings.Join(match, " and ")
 	stage := a.stage(i)

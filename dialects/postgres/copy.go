@@ -111,17 +111,18 @@ func refuse(m *mapped, f weir.Field) string {
 	return ""
 }
 
-// valueOf shows a field to people; binary forms are hexadecimal.
+// valueOf shows a field of an item's first row to people; binary forms are
+// hexadecimal.
 func valueOf(item *weir.Item, place int) string {
-	for _, row := range item.Rows {
-		f := row[place]
-		switch {
-		case f == nil:
-			return "NULL"
-		case utf8.Valid(f) && !strings.ContainsFunc(string(f), func(c rune) bool { return c < ' ' && c != '\n' && c != '\t' }):
-			return shorten(string(f))
-		}
-		return shorten(fmt.Sprintf(`\x%x`, f))
+	if len(item.Rows) == 0 {
+		return ""
 	}
-	return ""
+	f := item.Rows[0][place]
+	switch {
+	case f == nil:
+		return "NULL"
+	case utf8.Valid(f) && !strings.ContainsFunc(string(f), func(c rune) bool { return c < ' ' && c != '\n' && c != '\t' }):
+		return shorten(string(f))
+	}
+	return shorten(fmt.Sprintf(`\x%x`, f))
 }
