@@ -19,7 +19,15 @@ import (
 	"github.com/weir-cdc/weir/internal/testdb"
 )
 
-func TestMain(m *testing.M) { os.Exit(testdb.Run(m)) }
+// asCommand makes the test binary the command itself, for what needs a process.
+const asCommand = "WEIR_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(testdb.Run(m))
+}
 
 // result is what one call of the command gave.
 type result struct {

@@ -119,9 +119,9 @@ func (l *line) status() weir.Status {
 	return st
 }
 
-func (l *line) equal() {
+func (l *line) equal(tables ...string) {
 	l.t.Helper()
-	for _, table := range []string{"orders", "items"} {
+	for _, table := range tables {
 		query := "select id, v from " + table + " order by id"
 		if here, there := rowsOf(l.t, l.source, query), rowsOf(l.t, l.target, query); here != there {
 			l.t.Errorf("%s: source %s, target %s", table, here, there)
@@ -169,11 +169,11 @@ func TestLine(t *testing.T) {
 					t.Errorf("backfill: %s", r.out)
 				}
 				l.weir(exitDone, "pull", "copy")
-				l.equal()
+				l.equal("orders", "items")
 				exec1(t, l.source, "insert into orders (id, v) values (4, 'ü')", "update orders set v = 'b' where id = 1", "update orders set id = 5 where id = 2",
 					"delete from orders where id = 3", "update items set v = null")
 				l.weir(exitDone, "pull", "copy")
-				l.equal()
+				l.equal("orders", "items")
 				st := l.status()
 				if len(st.Queues) != 1 || st.Queues[0].Depth != 0 || st.Inbox != 0 || len(st.Pulls) != 0 {
 					t.Errorf("status: %+v", st)
@@ -187,7 +187,7 @@ func TestLine(t *testing.T) {
 					t.Errorf("pull over the limit: %s", r.errors)
 				}
 				l.weir(exitDone, "pull", "copy", "--allow-deletes")
-				l.equal()
+				l.equal("orders", "items")
 
 				l.weir(exitDone, "triggers", "drop", l.tableName("items"))
 				if r := l.weir(exitDiffers, "triggers", "check", "--json"); !strings.Contains(r.out, `"difference": "it is missing"`) {
@@ -287,7 +287,7 @@ func TestQueue(t *testing.T) {
 			}
 			exec1(t, l.source, "update items set v = 'y'")
 			l.weir(exitDone, "pull", "copy")
-			l.equal()
+			l.equal("orders", "items")
 			if r := l.weir(exitFailed, "queue", "release", weir.NewGUID().String()); !strings.Contains(r.errors, "no such pull") {
 				t.Errorf("release: %s", r.errors)
 			}

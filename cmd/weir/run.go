@@ -62,8 +62,15 @@ func (a *app) run(ctx context.Context, c *config.Config) (err error) {
 		jobs = append(jobs, scheduler.Job{Name: c.Pulls[i].Name, Schedule: s, Run: l.run})
 	}
 	a.log.Info("running", "pulls", len(jobs), "source", c.Source.URL)
-	context.AfterFunc(ctx, func() { a.log.Info("stopping after the batches in hand") })
+	said := make(chan struct{})
+	quiet := context.AfterFunc(ctx, func() {
+		defer close(said)
+		a.log.Info("stopping after the batches in hand")
+	})
 	scheduler.Run(ctx, jobs, a.log)
+	if !quiet() {
+		<-said
+	}
 	a.log.Info("stopped")
 	return nil
 }

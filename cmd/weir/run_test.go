@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,9 +81,7 @@ func TestRunCommand(t *testing.T) {
 			if text := log.String(); !strings.HasSuffix(text, "INF stopped\n") || !strings.Contains(text, "stopping after the batches in hand") {
 				t.Errorf("log:\n%s", text)
 			}
-			if here, there := rowsOf(t, l.source, "select id, v from orders order by id"), rowsOf(t, l.target, "select id, v from orders order by id"); here != there {
-				t.Errorf("source %s, target %s", here, there)
-			}
+			l.equal("orders")
 		})
 	}
 }
@@ -100,7 +103,68 @@ func TestRunCommand_BothOffline(t *testing.T) {
 	if code := stop(); code != exitDone {
 		t.Errorf("exit code %d\n%s", code, log)
 	}
-	l.equal()
+	l.equal("orders", "items")
+}
+
+// process starts the command as a process of its own.
+func (l *line) process(args ...string) (log *buffer, cmd *exec.Cmd) {
+	l.t.Helper()
+	cmd = exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1", "WEIR_CONFIG="+filepath.Join(l.dir, "weir.yaml"))
+	log = &buffer{}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return log, cmd
+}
+
+// The first SIGTERM lets the batch in hand arrive; the second does not wait.
+func TestRunCommand_Signals(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		signals int
+	}{{"First", 1}, {"Second", 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			target := testdb.NewProxy(t, testdb.Postgres(t))
+			l := newLine(t, testdb.Postgres(t), target.URL()).applied()
+			l.weir(exitDone, "pull", "copy") // makes the ledger
+			trap := target.Trap(regexp.MustCompile("set constraints all immediate"), testdb.HoldMessage)
+			exec1(t, l.source, "update orders set v = 'held'")
+			log, cmd := l.process("run")
+			<-trap.Sprung()
+			term := func(sign string) {
+				t.Helper()
+				if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+				if sign != "" {
+					eventually(t, sign, func() bool { return strings.Contains(log.String(), sign) })
+				}
+			}
+			term("stopping after the batches in hand")
+			if c.signals == 2 {
+				term("")
+				err := cmd.Wait()
+				var exit *exec.ExitError
+				if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+					t.Errorf("it ended with %v\n%s", err, log)
+				}
+				trap.Release()
+				return
+			}
+			trap.Release()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("it ended with %v\n%s", err, log)
+			}
+			l.equal("orders")
+			if st := l.status(); st.Queues[0].Depth != 0 || len(st.Pulls) != 0 {
+				t.Errorf("status: %+v", st)
+			}
+		})
+	}
 }
 
 func TestRunCommand_NoPulls(t *testing.T) {
