@@ -5,15 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/stdlib"
-
+	"github.com/golang-migrate/migrate/v4"
+	_ "github.com/golang-migrate/migrate/v4/database/pgx/v5"
+	_ "github.com/golang-migrate/migrate/v4/database/sqlite"
+	_ "github.com/golang-migrate/migrate/v4/source/file"
 	"github.com/jackc/pgx/v5"
-	_ "modernc.org/sqlite"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/weir-cdc/weir"
 	"github.com/weir-cdc/weir/internal/config"
@@ -295,33 +296,42 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// What render writes is what apply does, and is undone by its down files.
-func TestRender_Postgres(t *testing.T) {
-	url := testdb.Postgres(t)
-	l := newLine(t, url, testdb.SQLite(t))
-	l.weir(exitDone, "init")
-	dir := t.TempDir()
-	if r := l.weir(exitDone, "triggers", "render", "--dir", dir); r.out != "000001_weir_public_items.up.sql\n000001_weir_public_items.down.sql\n000002_weir_public_orders.up.sql\n000002_weir_public_orders.down.sql\n" {
-		t.Fatalf("render: %s", r.out)
-	}
-	psql := testdb.Bin(t, "psql")
-	apply := func(files ...string) {
-		t.Helper()
-		for _, f := range files {
-			if out, err := exec.CommandContext(t.Context(), psql, url, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-1", "-f", filepath.Join(dir, f)).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", f, err, out)
+// What render writes, golang-migrate applies and reverts, and it is what apply
+// does.
+func TestRender(t *testing.T) {
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := engine(t)
+			l := newLine(t, url, testdb.SQLite(t))
+			l.weir(exitDone, "init")
+			dir := t.TempDir()
+			files := l.weir(exitDone, "triggers", "render", "--dir", dir).out
+			want := "000001_weir_items.up.sql\n000001_weir_items.down.sql\n000002_weir_orders.up.sql\n000002_weir_orders.down.sql\n"
+			if strings.ReplaceAll(files, "_public_", "_") != want {
+				t.Fatalf("render: %s", files)
 			}
-		}
+			url = strings.Replace(strings.Replace(url, "postgres://", "pgx5://", 1), "sqlite:", "sqlite://", 1)
+			m, err := migrate.New("file://"+dir, url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if err := m.Up(); err != nil {
+				t.Fatalf("up: %v", err)
+			}
+			if r := l.weir(exitDone, "triggers", "check"); r.out != "no drift\n" {
+				t.Errorf("check: %s", r.out)
+			}
+			if r := l.weir(exitDone, "triggers", "render", "--dir", dir); r.out != "" {
+				t.Errorf("rendered again: %s", r.out)
+			}
+			if err := m.Down(); err != nil {
+				t.Fatalf("down: %v", err)
+			}
+			l.weir(exitDone, "init", "--down", "--yes")
+		})
 	}
-	apply("000001_weir_public_items.up.sql", "000002_weir_public_orders.up.sql")
-	if r := l.weir(exitDone, "triggers", "check"); r.out != "no drift\n" {
-		t.Errorf("check: %s", r.out)
-	}
-	if r := l.weir(exitDone, "triggers", "render", "--dir", dir); r.out != "" {
-		t.Errorf("rendered again: %s", r.out)
-	}
-	apply("000002_weir_public_orders.down.sql", "000001_weir_public_items.down.sql")
-	l.weir(exitDone, "init", "--down", "--yes")
 }
 
 // A password in a URL, in an environment variable or in the password file shows
