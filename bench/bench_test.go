@@ -15,6 +15,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -277,5 +279,50 @@ func TestHotKeys(t *testing.T) {
 	var wrong int
 	if err := l.conn.QueryRow(t.Context(), "select count(*) from (select * from captured except select * from target.captured) d").Scan(&wrong); err != nil || wrong != 0 {
 		t.Fatalf("%d rows differ (%v)", wrong, err)
+	}
+}
+
+// BenchmarkMemory drains a million rows and fails when the process takes 200 MB
+// or more at any moment.
+func BenchmarkMemory(b *testing.B) {
+	const million = 1_000_000
+	l := newLine(b, million, weir.AtOnce)
+	captures, err := l.source.Captures(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := puller.Backfill(b.Context(), l.source, captures[0].ID, 20_000, true, nil); err != nil {
+			b.Fatal(err)
+		}
+		runtime.GC()
+		debug.FreeOSMemory()
+		stop, peak := make(chan struct{}), make(chan uint64)
+		go func() {
+			var most uint64
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				most = max(most, m.Sys-m.HeapReleased)
+				select {
+				case <-stop:
+					peak <- most
+					return
+				case <-tick.C:
+				}
+			}
+		}()
+		r := l.drain(b)
+		close(stop)
+		most := <-peak
+		b.ReportMetric(float64(most)/(1<<20), "MB-peak")
+		if r.Upserted != million {
+			b.Errorf("drained %d rows, want %d", r.Upserted, million)
+		}
+		if most >= 200<<20 {
+			b.Errorf("the process took %d MB, want under 200", most>>20)
+		}
 	}
 }
