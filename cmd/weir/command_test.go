@@ -334,6 +334,8 @@ func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{w: &out, terminal: true}
 	p.at("s.t", at(1), 0)
+	p.at("s.t", at(2), 0) // too early
+	p.said = p.said.Add(-showEvery)
 	p.at("s.t", at(2000), 100)
 	p.end()
 	p.end()
@@ -358,22 +360,23 @@ func TestProgress(t *testing.T) {
 
 // An error of a dialect gets the line of the capture that it names.
 func TestLocate(t *testing.T) {
-	c, err := config.Parse("f", []byte("source: {url: sqlite:a}\ncaptures:\n- table: s.a\n- table: b\n"), func(string) (string, bool) { return "", false })
+	c, err := config.Parse("f", []byte("source: {url: sqlite:a}\ncaptures:\n- table: s.a\n- table: b\npulls: [{name: p, target: {url: sqlite:b}}]\n"), func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := func(key string) error { return &weir.ConfigError{Key: key, Err: errors.New("x")} }
 	for key, want := range map[string]string{
-		"captures: s.a": "f:3: s.a: x", "captures: public.b": "f:4: public.b: x", "captures: s.c": "captures: s.c: x", "source.schema": "f:1: source.schema: x", "target": "target: x",
+		"captures: s.a": "f:3: s.a: x", "captures: public.b": "f:4: public.b: x", "captures: s.c": "captures: s.c: x", "source.schema": "f:1: source.schema: x", "target": "f:5: pulls[0].target: x",
+		"source cdc": "f:1: source cdc: x", "target s.t": "f:5: pulls[0].target s.t: x", "source.schema s": "f:1: source.schema s: x", "queue": "queue: x",
 	} {
-		if got := locate(c, at(key)).Error(); got != want {
+		if got := locate(c, 0, at(key)).Error(); got != want {
 			t.Errorf("%s: got %s, want %s", key, got, want)
 		}
 	}
-	if got := locate(c, errors.Join(at("captures: s.a"), errors.New("y"))).Error(); got != "f:3: s.a: x\ny" {
+	if got := locate(c, -1, errors.Join(at("captures: s.a"), errors.New("y"))).Error(); got != "f:3: s.a: x\ny" {
 		t.Errorf("joined: %s", got)
 	}
-	if locate(c, nil) != nil {
+	if locate(c, 0, nil) != nil {
 		t.Error("nil is not nil")
 	}
 }

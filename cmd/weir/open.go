@@ -25,7 +25,7 @@ func (a *app) withSource(cmd *cobra.Command, f func(ctx context.Context, c *conf
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return locate(c, f(cmd.Context(), c, s))
+	return locate(c, -1, f(cmd.Context(), c, s))
 }
 
 func openSource(ctx context.Context, c *config.Config) (dialects.Source, error) {
@@ -73,9 +73,9 @@ func at(c *config.Config, key string, err error) error {
 	return c.Fault(key, e.Err, e.Hint)
 }
 
-// locate gives each configuration error that names a capture or the source the
-// file and line of that.
-func locate(c *config.Config, err error) error {
+// locate gives each configuration error that names a capture, the source, or
+// the target of the pull at place (none: -1), the file and line of that.
+func locate(c *config.Config, place int, err error) error {
 	list := parts(err)
 	changed := false
 	for i, p := range list {
@@ -92,9 +92,18 @@ func locate(c *config.Config, err error) error {
 				break
 			}
 		}
-		if e.Key == "source" || strings.HasPrefix(e.Key, "source.") {
-			list[i], changed = c.Fault(e.Key, e.Err, e.Hint), true
+		// Dialects name an object behind the side: source public.orders.
+		side, _, _ := strings.Cut(e.Key, " ")
+		switch {
+		case side == "source" || strings.HasPrefix(side, "source."):
+		case place >= 0 && (side == "target" || strings.HasPrefix(side, "target.")):
+			side = fmt.Sprintf("pulls[%d].%s", place, side)
+		default:
+			continue
 		}
+		f := c.Fault(side, e.Err, e.Hint)
+		f.Key += e.Key[min(len(e.Key), strings.IndexByte(e.Key+" ", ' ')):]
+		list[i], changed = f, true
 	}
 	if !changed {
 		return err

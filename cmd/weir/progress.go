@@ -9,8 +9,11 @@ import (
 	"github.com/weir-cdc/weir"
 )
 
-// logEvery is how often progress is logged where no person watches a line.
-const logEvery = 10 * time.Second
+// How often progress is shown where a person watches it, and where none does.
+const (
+	showEvery = 100 * time.Millisecond
+	logEvery  = 10 * time.Second
+)
 
 // progress shows how far a backfill has come: on a terminal in one line that is
 // written over, else in a log line now and then.
@@ -28,6 +31,14 @@ func (a *app) newProgress() *progress {
 
 // at shows a state; rate is in rows a second.
 func (p *progress) at(table string, at weir.BackfillProgress, rate float64) {
+	now, every := time.Now(), logEvery
+	if p.terminal {
+		every = showEvery
+	}
+	if now.Sub(p.said) < every {
+		return
+	}
+	p.said = now
 	var left time.Duration
 	if rate > 0 && at.Estimate > at.Tagged {
 		left = time.Duration(float64(at.Estimate-at.Tagged) / rate * float64(time.Second))
@@ -44,10 +55,7 @@ func (p *progress) at(table string, at weir.BackfillProgress, rate float64) {
 		p.shown = true
 		return
 	}
-	if now := time.Now(); now.Sub(p.said) >= logEvery {
-		p.said = now
-		p.log.Info("backfill", "table", table, "rows", at.Tagged, "rows_per_second", int64(rate), "estimate", at.Estimate, "left", left.Round(time.Second))
-	}
+	p.log.Info("backfill", "table", table, "rows", at.Tagged, "rows_per_second", int64(rate), "estimate", at.Estimate, "left", left.Round(time.Second))
 }
 
 // end takes the line away.

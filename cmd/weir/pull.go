@@ -54,13 +54,15 @@ SIGTERM and Ctrl-C stop it after the batch in hand, a second one at once.`,
 					return err
 				}
 				r, err := p.Drain(ctx)
-				if asJSON {
-					err = errors.Join(err, printJSON(a.stdout, r))
-				} else {
-					fmt.Fprintf(a.stdout, "%s: %s\n", clean(args[0]), describe(r))
-				}
+				err = locate(c, place, err)
 				if err == nil && ctx.Err() != nil {
-					return errors.New("stopped before the queue was empty")
+					err = errors.New("stopped before the queue was empty")
+				}
+				switch {
+				case asJSON:
+					err = errors.Join(err, printJSON(a.stdout, r))
+				case err == nil || r.Pulls > 0:
+					fmt.Fprintf(a.stdout, "%s: %s\n", clean(args[0]), describe(r))
 				}
 				return err
 			})

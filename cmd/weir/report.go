@@ -19,7 +19,7 @@ func (a *app) report(err error) int {
 			if i == 0 {
 				line = "weir: " + line
 			} else {
-				line = "  " + line
+				line = "  " + strings.TrimSpace(line)
 			}
 			fmt.Fprintln(a.stderr, clean(line))
 		}

@@ -115,7 +115,8 @@ func (l *lane) run(ctx context.Context) (puller.Result, error) {
 			return puller.Result{}, fmt.Errorf("begin: %w", err)
 		}
 	}
-	return l.puller.Drain(ctx)
+	r, err := l.puller.Drain(ctx)
+	return r, locate(l.config, l.place, err)
 }
 
 // opener opens something when it is first wanted, and again after it failed.
