@@ -51,6 +51,7 @@ func configCheck(a *app) *cobra.Command {
 			if asJSON {
 				return printJSON(a.stdout, configJSON(c))
 			}
+			a.doubt(c)
 			fmt.Fprintf(a.stdout, "%s is right\n\nsource: %s\n\n", c.File(), c.Source.URL)
 			t := newTable(a.stdout, "CAPTURE", "CHANGE TYPE", "TAGGING", "QUEUES")
 			for _, s := range c.Specs() {

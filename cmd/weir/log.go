@@ -70,8 +70,12 @@ func (a *app) load(cmd *cobra.Command) (*config.Config, error) {
 	if err := a.checkConfig(c); err != nil {
 		return nil, err
 	}
+	return c, nil
+}
+
+// doubt logs what the configuration perhaps does not mean.
+func (a *app) doubt(c *config.Config) {
 	for _, w := range c.Warnings() {
 		a.log.Warn(fmt.Sprintf("%s: %s", c.File(), w))
 	}
-	return c, nil
 }

@@ -41,6 +41,7 @@ func (a *app) run(ctx context.Context, c *config.Config) (err error) {
 	if len(c.Pulls) == 0 {
 		return c.Fault("pulls", errors.New("there is none to run"), "a name and a target under pulls")
 	}
+	a.doubt(c)
 	source := &opener[dialects.Source]{open: func(ctx context.Context) (dialects.Source, error) { return openSource(ctx, c) }}
 	defer func() { err = errors.Join(err, source.close()) }()
 	// What no retry can put right is said now; what is only down is not.

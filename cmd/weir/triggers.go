@@ -34,6 +34,7 @@ func triggersPlan(a *app) *cobra.Command {
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) error {
+				a.doubt(c)
 				p, _, err := triggers.PlanFor(ctx, s, c.Specs())
 				if err != nil {
 					return err
@@ -107,6 +108,7 @@ When one table fails, those before it stay applied; apply again goes on.`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) error {
+				a.doubt(c)
 				p, _, err := triggers.PlanFor(ctx, s, c.Specs())
 				if err != nil {
 					return err
@@ -233,6 +235,7 @@ their own. A down file drops what its up file created.`,
 				return usagef("weir triggers render --dir migrations", "--dir is missing")
 			}
 			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) error {
+				a.doubt(c)
 				p, _, err := triggers.PlanFor(ctx, s, c.Specs())
 				if err != nil {
 					return err
