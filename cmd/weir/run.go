@@ -63,15 +63,10 @@ func (a *app) run(ctx context.Context, c *config.Config) (err error) {
 		jobs = append(jobs, scheduler.Job{Name: c.Pulls[i].Name, Schedule: s, Run: l.run})
 	}
 	a.log.Info("running", "pulls", len(jobs), "source", c.Source.URL)
-	said := make(chan struct{})
-	quiet := context.AfterFunc(ctx, func() {
-		defer close(said)
-		a.log.Info("stopping after the batches in hand")
-	})
+	stopping := sync.OnceFunc(func() { a.log.Info("stopping after the batches in hand") })
+	defer context.AfterFunc(ctx, stopping)()
 	scheduler.Run(ctx, jobs, a.log)
-	if !quiet() {
-		<-said
-	}
+	stopping() // AfterFunc may come later
 	a.log.Info("stopped")
 	return nil
 }
