@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
 	_ "github.com/golang-migrate/migrate/v4/database/pgx/v5"
@@ -334,10 +336,11 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// A password in a URL, in an environment variable or in the password file shows
-// nowhere, whatever goes wrong.
+// A password in a URL or in an environment variable shows nowhere, whatever
+// goes wrong.
 func TestRun_ShowsNoPassword(t *testing.T) {
 	const secret = "hunter2-planted"
+	t.Setenv("PGPASSWORD", secret)
 	for name, url := range map[string]string{
 		"Refused":      "postgres://u:${P}@127.0.0.1:1/d",
 		"NoHost":       "postgres://u:${P}@no-such-host.invalid/d",
@@ -353,14 +356,19 @@ func TestRun_ShowsNoPassword(t *testing.T) {
 		"BareColon":    "${P}:x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := configIn(t, "source: {url: '"+url+"'}\ncaptures: [{table: public.t}]\npulls: [{name: p, target: {url: '"+url+"', schema: other}}]\n")
+			dir := configIn(t, "source: {url: '"+url+"'}\ncaptures: [{table: public.t}]\npulls: [{name: p, schedule: '@every 1s', target: {url: '"+url+"', schema: other}}]\n")
 			for _, args := range [][]string{
 				{"config", "check"}, {"config", "check", "--json"}, {"init"}, {"init", "--dry-run"}, {"triggers", "plan"}, {"triggers", "apply"}, {"backfill"},
-				{"pull", "p"}, {"status"}, {"queue", "list"},
+				{"pull", "p"}, {"status"}, {"queue", "list"}, {"run"},
 			} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if args[0] == "run" {
+					ctx, cancel = context.WithTimeout(t.Context(), 1200*time.Millisecond) // one run of the pull
+				}
 				env := map[string]string{"WEIR_CONFIG": filepath.Join(dir, "weir.yaml"), "P": secret, "WEIR_LOG_LEVEL": "debug"}
-				r := weirWith(t.Context(), env, "", args...)
-				if args[0] != "config" && r.code == exitDone {
+				r := weirWith(ctx, env, "", args...)
+				cancel()
+				if args[0] != "config" && args[0] != "run" && r.code == exitDone {
 					t.Errorf("%v: exit code 0", args)
 				}
 				if strings.Contains(r.out+r.errors, secret) || strings.Contains(r.out+r.errors, "hunter2") {
