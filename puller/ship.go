@@ -1,7 +1,6 @@
 package puller
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -15,20 +14,21 @@ import (
 const (
 	constraintFirst   = time.Second
 	constraintLongest = 64 * time.Second
-	faultFirst        = 2 * time.Second
-	faultLongest      = time.Hour
 )
 
+// faultsLogged is how many rows at fault of one batch are logged one by one.
+const faultsLogged = 10
+
 // ship ships the work's batch, less the rows at fault, which it postpones. On
-// return without an error the batch is at the target, or empty.
+// return without an error the batch is at the target, or empty; with one, the
+// pull is finished here, or left to recovery.
 func (p *Puller) ship(w *work, r *Result) error {
 	pull := w.pull.PullGUID
-	for round := 0; len(w.batch.Tables) > 0; round++ {
+	for unclear := 0; len(w.batch.Tables) > 0; {
 		if w.beat.lost() {
-			// Somebody recovers it, and the ledger bars it or will.
-			return p.decide(w, fmt.Errorf("ship pull %s: %w", pull, weir.ErrLeaseLost))
+			p.release(w) // nothing of it can have committed
+			return fmt.Errorf("ship pull %s: %w", pull, weir.ErrLeaseLost)
 		}
-		p.hook("ship", pull)
 		forget := p.forget.take()
 		err := p.target.Ship(p.cfg.Abort, weir.Shipment{PullGUID: pull, Batch: w.batch, Forget: forget})
 		if err == nil {
@@ -36,141 +36,125 @@ func (p *Puller) ship(w *work, r *Result) error {
 		}
 		p.forget.add(forget...) // to forget twice does no harm
 		var row *weir.RowError
-		var unknown *weir.OutcomeUnknownError
 		switch {
 		case errors.As(err, &row):
-			if round == maxRounds {
+			n, isolateErr := p.isolate(w, r)
+			switch {
+			case isolateErr != nil:
 				p.release(w)
-				return fmt.Errorf("ship: rows are still at fault after %d rounds: %w", round, err)
-			}
-			if err := p.isolate(w, row, r); err != nil {
+				return isolateErr
+			case n > 0:
+				unclear = 0
+			case unclear > 0:
 				p.release(w)
-				return err
+				return fmt.Errorf("ship pull %s: rows are at fault, but the target does not find which: %w", pull, err)
+			default:
+				unclear++ // what was in the way may be gone by now
 			}
-		case errors.As(err, &unknown):
-			return p.decide(w, err)
-		case errors.Is(err, weir.ErrRevoked):
+		case rolledBack(err):
 			p.release(w)
 			return err
 		default:
-			p.release(w) // it surely rolled back
-			return err
+			return p.decide(w, err)
 		}
 	}
 	return nil
 }
 
-// maxRounds bounds how often the rest of a batch is shipped again.
-const maxRounds = 8
-
-// isolate takes the rows at fault out of the pull.
-func (p *Puller) isolate(w *work, cause *weir.RowError, r *Result) error {
-	faults, err := p.target.Isolate(p.cfg.Abort, w.batch)
-	if err != nil {
-		return err
+// rolledBack reports an error of Ship that says so for sure, or that the pull can
+// never commit.
+func rolledBack(err error) bool {
+	var (
+		unavailable *weir.UnavailableError
+		wrong       *weir.ConfigError
+		drift       *weir.DriftError
+		unknown     *weir.OutcomeUnknownError
+	)
+	if errors.As(err, &unknown) {
+		return false
 	}
-	if len(faults) == 0 {
-		return fmt.Errorf("ship: a row is at fault, but none can be named: %w", cause)
-	}
-	out := make([]weir.Postponement, len(faults))
-	for i, f := range faults {
-		out[i] = p.postponement(w.batch.Tables[f.Table].Items[f.Item].Change, f.Err, r)
-		if i < 10 {
-			p.log.Warn("row is not shipped", "error", f.Err, "dead", out[i].Dead)
-		}
-	}
-	if len(faults) > 10 {
-		p.log.Warn("more rows are not shipped", "rows", len(faults)-10)
-	}
-	if err := p.postpone(w, out); err != nil {
-		return err
-	}
-	w.batch = w.batch.Without(faults)
-	return nil
-}
-
-// postponement decides when a row at fault is tried again.
-func (p *Puller) postponement(c weir.Change, why *weir.RowError, r *Result) weir.Postponement {
-	out := weir.Postponement{InstanceGUID: c.InstanceGUID, ChangeType: c.ChangeType, Error: why.Error()}
-	double := math.Pow(2, float64(min(c.Attempts, 30)))
-	switch {
-	case why.Constraint:
-		out.Delay = time.Duration(min(float64(constraintFirst)*double, float64(constraintLongest)))
-		out.Align = true
-	case c.Attempts+1 >= p.cfg.MaxAttempts:
-		out.Dead = true
-		r.Dead++
-		return out
-	default:
-		out.Delay = jitter(time.Duration(min(float64(faultFirst)*double, float64(faultLongest))))
-	}
-	r.Postponed++
-	return out
-}
-
-func (p *Puller) postpone(w *work, out []weir.Postponement) error {
-	p.hook("postpone", w.pull.PullGUID)
-	err := p.source.Postpone(p.cfg.Abort, w.pull.PullGUID, out)
-	if err != nil {
-		return fmt.Errorf("postpone: %w", err)
-	}
-	return nil
+	return errors.Is(err, weir.ErrRevoked) || errors.As(err, &unavailable) || errors.As(err, &wrong) || errors.As(err, &drift)
 }
 
 // decide asks the ledger what became of a shipment, barring it if it did not
-// commit, and settles or releases. The error is the shipment's, unless it
-// committed.
+// commit. It returns nil if it did, else the shipment's error.
 func (p *Puller) decide(w *work, cause error) error {
-	committed, err := p.Finish(p.cfg.Abort, w.pull.PullGUID)
-	if err != nil {
-		return errors.Join(cause, err) // recovery decides, when the lease ends
-	}
-	if committed {
+	var committed bool
+	err := p.insist(func() (err error) {
+		committed, err = p.target.Revoke(p.cfg.Abort, w.pull.PullGUID)
+		return err
+	})
+	switch {
+	case err != nil:
+		// Recovery asks again, when the lease has run out.
+		return errors.Join(cause, fmt.Errorf("revoke pull %s: %w", w.pull.PullGUID, err))
+	case committed:
 		return nil
 	}
+	p.release(w)
 	return cause
 }
 
-// Finish finishes a pull by the word of the target's ledger: a pull that is not
-// committed there is revoked. It is for pulls that nobody works on, or whose
-// outcome is unknown.
-func (p *Puller) Finish(ctx context.Context, pull weir.GUID) (committed bool, err error) {
-	p.hook("revoke", pull)
-	committed, err = p.target.Revoke(ctx, pull)
+// isolate takes the rows at fault out of the pull and the batch, and returns how
+// many there were.
+func (p *Puller) isolate(w *work, r *Result) (int, error) {
+	faults, err := p.target.Isolate(p.cfg.Abort, w.batch)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	if committed {
-		return true, p.settle(pull)
+	out := make([]weir.Postponement, len(faults))
+	for i, f := range faults {
+		out[i] = p.postponement(w.batch.Tables[f.Table].Items[f.Item].Change, f.Err)
+		if i < faultsLogged {
+			p.log.Warn("row is not shipped", "error", f.Err, "dead", out[i].Dead)
+		}
 	}
-	p.hook("release", pull)
-	return false, p.source.Release(ctx, pull)
+	if more := len(faults) - faultsLogged; more > 0 {
+		p.log.Warn("more rows are not shipped", "rows", more)
+	}
+	if err := p.postpone(w, out, r); err != nil {
+		return 0, err
+	}
+	w.batch = w.batch.Without(faults)
+	return len(faults), nil
 }
 
-// recover finishes the pulls of this name whose leases ran out, and those that
-// had rows left.
-func (p *Puller) recover(ctx context.Context, ledger weir.GUID, r *Result) error {
-	pulls, err := p.source.Expired(p.cfg.Abort, p.cfg.Name, ledger)
-	if err != nil {
-		return err
+// postponement decides when a row at fault is tried again.
+func (p *Puller) postponement(c weir.Change, why *weir.RowError) weir.Postponement {
+	out := weir.Postponement{InstanceGUID: c.InstanceGUID, ChangeType: c.ChangeType, Error: why.Error()}
+	switch {
+	case why.Constraint:
+		out.Delay, out.Align = doubled(constraintFirst, c.Attempts, constraintLongest), true
+	case c.Attempts+1 >= p.cfg.MaxAttempts:
+		out.Dead = true
+	default:
+		out.Delay = p.jitter(doubled(p.cfg.Backoff, c.Attempts, p.cfg.MaxBackoff))
 	}
-	for _, e := range pulls {
-		if ctx.Err() != nil {
-			return nil
-		}
-		switch e.State {
-		case weir.StateSettled:
-			err = p.settle(e.PullGUID)
-		case weir.StateReleased:
-			err = p.source.Release(p.cfg.Abort, e.PullGUID)
-		case weir.StateClaimed:
-			var committed bool
-			committed, err = p.Finish(p.cfg.Abort, e.PullGUID)
-			p.log.Info("pull recovered", "pull_guid", e.PullGUID, "puller", e.Puller, "rows", e.Rows, "committed", committed)
-			r.Recovered++
-		}
-		if err != nil {
-			return fmt.Errorf("recover pull %s: %w", e.PullGUID, err)
+	return out
+}
+
+// doubled returns first, doubled a number of times, longest at most.
+func doubled(first time.Duration, times int, longest time.Duration) time.Duration {
+	return time.Duration(min(float64(first)*math.Pow(2, float64(min(times, 62))), float64(longest)))
+}
+
+// postpone takes changes out of the work's pull. A user's lock on one of them is
+// waited out for a while: what stays in the pull would be deleted unshipped when
+// it settles.
+func (p *Puller) postpone(w *work, out []weir.Postponement, r *Result) error {
+	if len(out) == 0 {
+		return nil
+	}
+	err := p.insist(func() error { return p.source.Postpone(p.cfg.Abort, w.pull.PullGUID, out) })
+	if err != nil {
+		return fmt.Errorf("postpone: %w", err)
+	}
+	for _, o := range out {
+		switch {
+		case o.Dead:
+			r.Dead++
+		case o.Error != "":
+			r.Postponed++
 		}
 	}
 	return nil
