@@ -26,6 +26,7 @@ type faults struct {
 	rnd    *rand.Rand
 	killed bool
 	kill   context.CancelFunc // ends what a killed process had under way
+	wakes  time.Time          // the whole process sleeps until then, its heartbeats too
 	counts *[5]atomic.Int64
 }
 
@@ -41,12 +42,8 @@ const (
 
 var errKilled = errors.New("the process was killed")
 
-func (f *faults) next(ctx context.Context) (fate, error) {
+func (f *faults) next(ctx context.Context, lease time.Duration) (fate, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.killed {
-		return killedBefore, errKilled
-	}
 	d := fine
 	switch n := f.rnd.IntN(1000); {
 	case n < 40:
@@ -55,14 +52,25 @@ func (f *faults) next(ctx context.Context) (fate, error) {
 		d = lostAnswer
 	case n < 110:
 		d = paused
-	case n < 150:
+		f.wakes = time.Now().Add(lease + lease/2)
+	case n < 140:
 		d = killedBefore
 		f.killed = true
 		f.kill()
 	}
 	f.counts[d].Add(1)
-	if d == killedBefore {
-		return d, errKilled
+	sleep := time.Until(f.wakes)
+	f.mu.Unlock()
+	if sleep > 0 {
+		select {
+		case <-time.After(sleep):
+		case <-ctx.Done():
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.killed {
+		return killedBefore, errKilled
 	}
 	return d, nil
 }
@@ -113,19 +121,12 @@ func (f *flight) end(pull weir.GUID, instances ...weir.GUID) {
 
 // around runs one call under its fate.
 func (f *faulty) around(ctx context.Context, side weir.Side, op string, pull weir.GUID, call func() error) error {
-	d, err := f.faults.next(ctx)
-	switch d {
-	case killedBefore:
+	d, err := f.faults.next(ctx, f.lease)
+	if err != nil {
 		return err
-	case outage:
+	}
+	if d == outage {
 		return &weir.UnavailableError{Side: side, Op: op, Err: errors.New("injected")}
-	case paused:
-		select {
-		case <-time.After(f.lease + f.lease/2):
-		case <-ctx.Done():
-			return errKilled
-		}
-	case fine, lostAnswer:
 	}
 	err = call()
 	if d == lostAnswer && err == nil {
@@ -148,15 +149,16 @@ func (f *faulty) Claim(ctx context.Context, req weir.ClaimRequest) (*weir.Pull, 
 	return p, nil
 }
 
-func (f *faulty) Read(ctx context.Context, p *weir.Pull, req weir.ReadRequest) (*weir.ReadResult, error) {
-	d, err := f.faults.next(ctx)
-	if err != nil {
-		return nil, err
+func (f *faulty) Read(ctx context.Context, p *weir.Pull, req weir.ReadRequest) (r *weir.ReadResult, err error) {
+	err = f.around(ctx, weir.AtSource, "read", p.PullGUID, func() (err error) {
+		r, err = f.Source.Read(ctx, p, req)
+		return err
+	})
+	var u *weir.OutcomeUnknownError
+	if errors.As(err, &u) {
+		err = &weir.UnavailableError{Side: weir.AtSource, Op: "read", Err: u.Err} // a read has no outcome
 	}
-	if d == outage {
-		return nil, &weir.UnavailableError{Side: weir.AtSource, Op: "read", Err: errors.New("injected")}
-	}
-	return f.Source.Read(ctx, p, req)
+	return r, err
 }
 
 func (f *faulty) Settle(ctx context.Context, pull weir.GUID) (r weir.SettleResult, err error) {
@@ -260,40 +262,45 @@ func TestLine_Faults(t *testing.T) {
 	const lease = time.Second
 	l := newLine(t, from, to, puller.Config{}, weir.CaptureSpec{Table: weir.Table{Schema: "public", Name: "item"}})
 
-	ctx, cancel := context.WithTimeout(t.Context(), duration)
-	defer cancel()
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() { writeItems(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(w)))) })
-	}
 	truth := &flight{t: t, pulls: map[weir.GUID]map[weir.GUID]bool{}}
 	var counts [5]atomic.Int64
 	var lives atomic.Int64
-	for p := range 3 {
-		wg.Go(func() {
-			for life := 0; ctx.Err() == nil; life++ {
-				lives.Add(1)
-				rnd := rand.New(rand.NewPCG(seed, uint64(1000+p*100000+life)))
-				pullWithFaults(ctx, t, from, to, &faults{rnd: rnd, counts: &counts}, truth, lease)
-			}
-		})
+	// Writers stop now and then, so that a change which was lost is not hidden by
+	// the next one to its row.
+	rounds := 0
+	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); rounds++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() { writeItems(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(rounds*10+w)))) })
+		}
+		for p := range 4 {
+			wg.Go(func() {
+				for life := 0; ctx.Err() == nil; life++ {
+					lives.Add(1)
+					rnd := rand.New(rand.NewPCG(seed, uint64(1_000_000+rounds*100_000+p*1000+life)))
+					pullWithFaults(ctx, t, from, to, &faults{rnd: rnd, counts: &counts}, truth, lease)
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
+		drainAll(t, l)
+		clear(truth.pulls) // finished by a puller that does not tell
+		equalTables(t, from, to, tables)
+		if n := l.left(t); n != 0 {
+			t.Errorf("I6: %d changes and pulls are left", n)
+		}
+		var regressions int
+		if err := to.db.QueryRow("select count(*) from public.regressions").Scan(&regressions); err != nil {
+			t.Fatal(err)
+		}
+		if regressions > 0 {
+			t.Errorf("I3: %d rows went back to an earlier version at the target", regressions)
+		}
 	}
-	wg.Wait()
-	t.Logf("%d lives of pullers; fates: %d fine, %d outages, %d lost answers, %d pauses, %d kills",
-		lives.Load(), counts[fine].Load(), counts[outage].Load(), counts[lostAnswer].Load(), counts[paused].Load(), counts[killedBefore].Load())
-
-	drainAll(t, l)
-	equalTables(t, from, to, tables)
-	var regressions int
-	if err := to.db.QueryRow("select count(*) from public.regressions").Scan(&regressions); err != nil {
-		t.Fatal(err)
-	}
-	if regressions > 0 {
-		t.Errorf("I3: %d rows went back to an earlier version at the target", regressions)
-	}
-	if n := l.left(t); n != 0 {
-		t.Errorf("I6: %d changes and pulls are left", n)
-	}
+	t.Logf("%d rounds, %d lives of pullers; fates: %d fine, %d outages, %d lost answers, %d pauses, %d kills",
+		rounds, lives.Load(), counts[fine].Load(), counts[outage].Load(), counts[lostAnswer].Load(), counts[paused].Load(), counts[killedBefore].Load())
 }
 
 // pullWithFaults is the life of one puller process.
