@@ -240,11 +240,11 @@ create trigger watch before insert or update or delete on copy.item for each row
 // then asserts I1 to I6: nothing lost, nothing left, no row back in time, no
 // instance in flight twice, both sides equal.
 //
-// WEIR_TEST_FAULTS sets how long it runs (5 s), WEIR_TEST_SEED replays a run's
+// WEIR_TEST_FAULTS sets how long it runs (8 s), WEIR_TEST_SEED replays a run's
 // choices (not the engine's timing).
 func TestLine_Faults(t *testing.T) {
 	t.Parallel()
-	duration := 5 * time.Second
+	duration := 8 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("WEIR_TEST_FAULTS")); err == nil {
 		duration = d
 	}
@@ -269,7 +269,7 @@ func TestLine_Faults(t *testing.T) {
 	// the next one to its row.
 	rounds := 0
 	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); rounds++ {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		var wg sync.WaitGroup
 		for w := range 4 {
 			wg.Go(func() { writeItems(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(rounds*10+w)))) })
