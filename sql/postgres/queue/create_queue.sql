@@ -26,6 +26,8 @@ begin
         create or replace function {{.Schema}}.%1$I(i_type text, i_guids uuid[], i_changed_on timestamptz[], i_concepts uuid[], i_keys text[], i_captures integer[])
         returns void
         language plpgsql
+        set plan_cache_mode = force_custom_plan -- how many there are decides
+        set enable_seqscan = off                -- but never a walk over the whole queue
         as $body$
         declare
             v_cancels text := case i_type when 'Instance Inserted' then 'Instance Deleted' when 'Instance Deleted' then 'Instance Inserted' end;
