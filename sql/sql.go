@@ -7,5 +7,5 @@ import "embed"
 // FS holds <engine>/migrations, <engine>/tagging, <engine>/queue and
 // <engine>/apply.
 //
-//go:embed postgres
+//go:embed postgres sqlite
 var FS embed.FS

@@ -1,0 +1,9 @@
+drop view if exists weir_gi_instance_changed;
+drop table if exists weir_backfills;
+drop table if exists weir_capture_queues;
+drop table if exists weir_captures;
+drop table if exists weir_failures;
+drop table if exists weir_pulls;
+drop table if exists weir_inbox;
+drop table if exists weir_instance_changes;
+drop table if exists weir_queues;
