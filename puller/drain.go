@@ -15,7 +15,8 @@ import (
 const hintFor = 30 * time.Second
 
 // Drain recovers what earlier pulls left, and then pulls until the queue has
-// nothing more to claim. The next batch is claimed and read while the last is
+// nothing more to claim, or, beside writers who do not rest, nothing that was
+// there when it began. The next batch is claimed and read while the last is
 // shipped. When ctx ends it finishes the batch in hand, gives back what it has
 // claimed beyond that, and returns what it did, with no error; Config.Abort cuts
 // shorter.
@@ -84,6 +85,7 @@ func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) error {
 			p.release(got.work)
 			return nil
 		}
+		stop = stop || got.work.last
 		if !stop {
 			next, ahead = f.start(ctx), true
 		}

@@ -13,6 +13,9 @@ type work struct {
 	pull  *weir.Pull
 	batch *weir.Batch
 	beat  *heartbeat
+	// last says that what waited when the run began is done, and that this is all
+	// of what came since: the rest is the next run's.
+	last bool
 }
 
 type fetched struct {
@@ -28,6 +31,7 @@ type fetcher struct {
 	limit  int       // of the next claim: what is likely to fit into a batch
 	from   time.Time // the hint of the next claim
 	looked time.Time // when a claim last looked at the whole queue
+	began  time.Time // when the run first claimed, by the source's clock
 }
 
 func (f *fetcher) start(ctx context.Context) <-chan fetched {
@@ -103,8 +107,12 @@ func (f *fetcher) claim(ctx context.Context) (*work, error) {
 		case err != nil:
 			return nil, err
 		}
+		if f.began.IsZero() {
+			f.began = pull.LeaseUntil.Add(-p.cfg.Lease)
+		}
+		last := len(pull.Changes) < f.limit && pull.Changes[0].ChangedOn.After(f.began)
 		f.from = pull.Changes[len(pull.Changes)-1].ChangedOn
-		return &work{pull: pull, beat: p.beat(pull.PullGUID)}, nil
+		return &work{pull: pull, beat: p.beat(pull.PullGUID), last: last}, nil
 	}
 }
 

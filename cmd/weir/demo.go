@@ -289,6 +289,7 @@ func (d *demo) workload(ctx context.Context, sessions int) error {
 					errs[i] = fmt.Errorf("the application's write failed: %w", err)
 					return
 				}
+				_ = pause(ctx, 4*time.Millisecond) // applications think, and SQLite has one writer
 			}
 		})
 	}

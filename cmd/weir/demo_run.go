@@ -53,7 +53,7 @@ are schemas of that database. Both are removed.`,
 // How long each part of the demo goes on.
 const (
 	demoBefore = 2500 * time.Millisecond
-	demoOutage = 2500 * time.Millisecond
+	demoOutage = 7 * time.Second
 	demoAfter  = 2000 * time.Millisecond
 	demoDrain  = 30 * time.Second
 )
