@@ -66,7 +66,7 @@ func open(ctx context.Context, url string, side weir.Side, app string) (*pgxpool
 	return pool, nil
 }
 
-var passwordInText = regexp.MustCompile(`(?i)(password=)('[^']*'|\S+)|(//[^/@:]*:)[^@/]*@`)
+var passwordInText = regexp.MustCompile(`(?i)(password=)('[^']*'|\S+)|(//[^/@:]*:)[^@/]*`)
 
 // redactParse keeps a password out of pgx's message, which quotes the string
 // that it could not parse.

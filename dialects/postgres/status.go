@@ -40,15 +40,15 @@ func (s *Source) Status(ctx context.Context) (*weir.Status, error) {
 			}
 			out.Queues = append(out.Queues, *q)
 		}
-		rows, err = t.Query(ctx, "select pull_guid, name, queue, puller, state, claimed_on, lease_until, rows from "+s.own("pulls")+" order by claimed_on, pull_guid")
+		rows, err = t.Query(ctx, "select pull_guid, name, queue, puller, ledger, state, claimed_on, lease_until, rows from "+s.own("pulls")+" order by claimed_on, pull_guid")
 		if err != nil {
 			return err
 		}
 		var p weir.LivePull
-		var guid [16]byte
+		var guid, ledger [16]byte
 		var state string
-		_, err = pgx.ForEachRow(rows, []any{&guid, &p.Name, &p.Queue, &p.Puller, &state, &p.ClaimedOn, &p.LeaseUntil, &p.Rows}, func() error {
-			p.PullGUID, p.State = guid, weir.PullState(state)
+		_, err = pgx.ForEachRow(rows, []any{&guid, &p.Name, &p.Queue, &p.Puller, &ledger, &state, &p.ClaimedOn, &p.LeaseUntil, &p.Rows}, func() error {
+			p.PullGUID, p.Ledger, p.State = guid, ledger, weir.PullState(state)
 			out.Pulls = append(out.Pulls, p)
 			return nil
 		})
