@@ -3,6 +3,7 @@ package puller
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weir-cdc/weir"
@@ -84,10 +85,10 @@ func (f *fetcher) claim(ctx context.Context) (*work, error) {
 			return nil, err
 		}
 	}
-	for {
+	for limit := f.limit; ; {
 		req := weir.ClaimRequest{
 			PullGUID: weir.NewGUID(), Name: p.cfg.Name, Queue: p.cfg.Queue, Puller: p.cfg.Puller, Ledger: f.ledger,
-			Limit: f.limit, Lease: p.cfg.Lease,
+			Limit: limit, Lease: p.cfg.Lease,
 			Captures: p.cfg.Captures, Concepts: p.cfg.Concepts, ChangeTypes: p.cfg.ChangeTypes, From: f.from,
 		}
 		pull, err := p.source.Claim(p.cfg.Abort, req)
@@ -111,16 +112,40 @@ func (f *fetcher) claim(ctx context.Context) (*work, error) {
 			f.began = pull.LeaseUntil.Add(-p.cfg.Lease)
 		}
 		last := len(pull.Changes) < f.limit && pull.Changes[0].ChangedOn.After(f.began)
+		if widest := p.cfg.Batch * widerBatch; len(pull.Changes) == limit && limit < widest && stubborn(pull) {
+			p.releaseGUID(pull.PullGUID)
+			limit = widest
+			continue
+		}
 		f.from = pull.Changes[len(pull.Changes)-1].ChangedOn
 		return &work{pull: pull, beat: p.beat(pull.PullGUID), last: last}, nil
 	}
+}
+
+// Rows that wait for each other, such as two that swap a unique value, end right
+// in one batch only. Where the end of a batch may have parted some, a batch may
+// be larger.
+const (
+	stubbornAfter = 3 // attempts
+	widerBatch    = 8
+	widerBytes    = 4
+)
+
+// stubborn reports that rows of the pull were at fault again and again.
+func stubborn(pull *weir.Pull) bool {
+	return slices.ContainsFunc(pull.Changes, func(c weir.Change) bool { return c.Attempts >= stubbornAfter })
 }
 
 // read fills in the batch. What cannot be read, and what is too much for one
 // batch, leaves the pull.
 func (f *fetcher) read(w *work) error {
 	p := f.p
-	got, err := p.source.Read(p.cfg.Abort, w.pull, weir.ReadRequest{Encoding: p.target.Encoding(), MaxBytes: p.cfg.MaxBytes})
+	req := weir.ReadRequest{Encoding: p.target.Encoding(), MaxBytes: p.cfg.MaxBytes}
+	got, err := p.source.Read(p.cfg.Abort, w.pull, req)
+	if err == nil && len(got.Rest) > 0 && stubborn(w.pull) {
+		req.MaxBytes *= widerBytes
+		got, err = p.source.Read(p.cfg.Abort, w.pull, req)
+	}
 	if err != nil {
 		return err
 	}
