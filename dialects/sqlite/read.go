@@ -79,7 +79,7 @@ func (p *plan) lookup(ch weir.Change, spelled string) (*lookup, error) {
 		l.keys = append(l.keys, key)
 	}
 	for _, v := range []value{lower, strings.ToUpper(lower), append([]byte{}, ch.InstanceGUID[:]...)} {
-		if s, isText := v.(string); !isText || len(l.keys) == 0 || l.keys[0][0] != s {
+		if len(l.keys) == 0 || sqlText(l.keys[0][0]) != sqlText(v) {
 			l.keys = append(l.keys, []value{v})
 		}
 	}
