@@ -203,6 +203,8 @@ func store(c *column, v value) (value, error) {
 		switch {
 		case math.IsNaN(x):
 			return nil, errors.New("SQLite has no NaN")
+		case x == 0 && math.Signbit(x) && c.affinity == affReal:
+			return nil, errors.New("the column's type would store -0.0 as 0.0")
 		case c.affinity == affText:
 			v = floatText(x)
 		case c.affinity == affInteger || c.affinity == affNumeric:
