@@ -1,6 +1,7 @@
 package puller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -293,7 +294,11 @@ func (x write) commit(w *world) {
 			}
 		}
 	case "unknown":
-		w.queue[place{keyLimit, "Instance Event Changed"}] = &queued{on: time.Now()}
+		at, waits := place{keyLimit, "Instance Event Changed"}, weir.GUID{}
+		if old := w.queue[at]; old != nil {
+			waits = cmp.Or(old.pull, old.waits)
+		}
+		w.queue[at] = &queued{on: time.Now(), waits: waits}
 	}
 }
 

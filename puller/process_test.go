@@ -21,11 +21,12 @@ const (
 	late         fault = "late"          // it arrives later, and nobody says so
 	freezeBefore fault = "freeze before" // the whole process stops for a while
 	freezeAfter  fault = "freeze after"
+	slow         fault = "slow" // this call takes a while, the process lives
 	killBefore   fault = "kill before"
 	killAfter    fault = "kill after"
 )
 
-var faults = []fault{refuse, lost, answerLost, late, freezeBefore, freezeAfter, killBefore, killAfter}
+var faults = []fault{refuse, lost, answerLost, late, freezeBefore, freezeAfter, slow, killBefore, killAfter}
 
 // process is a puller's process as source and target see it: its calls may
 // fail, and it may freeze or die at each of them. It implements both interfaces.
@@ -38,11 +39,39 @@ type process struct {
 
 	mu     sync.Mutex
 	frozen time.Time
+	calls  []string // the operations, in order
 }
 
 func newProcess(w *world) *process {
 	ctx, kill := context.WithCancel(context.Background())
 	return &process{w: w, ctx: ctx, kill: kill, wg: new(sync.WaitGroup), fault: func(string) (fault, time.Duration) { return "", 0 }}
+}
+
+// script gives the calls of each operation their faults, in order.
+func (p *process) script(faults map[string][]mishap) {
+	var mu sync.Mutex
+	p.fault = func(op string) (fault, time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(faults[op]) == 0 {
+			return "", 0
+		}
+		m := faults[op][0]
+		faults[op] = faults[op][1:]
+		return m.Kind, m.For
+	}
+}
+
+// count returns how often an operation was called.
+func (p *process) count(op string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.calls {
+		if c == op {
+			n++
+		}
+	}
+	return n
 }
 
 var errNetwork = errors.New("connection reset")
@@ -71,9 +100,16 @@ func (p *process) freeze(d time.Duration) {
 func (p *process) call(ctx context.Context, side weir.Side, op string, pull weir.GUID, commits bool, do func() error) error {
 	away := &weir.UnavailableError{Side: side, Op: op, Err: errNetwork}
 	p.thaw()
+	p.mu.Lock()
+	p.calls = append(p.calls, op)
+	p.mu.Unlock()
 	kind, d := p.fault(op)
 	if kind == freezeBefore {
 		p.freeze(d)
+	}
+	if kind == slow {
+		time.Sleep(d)
+		p.thaw()
 	}
 	if kind == killBefore {
 		p.kill()
