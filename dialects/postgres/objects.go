@@ -25,10 +25,10 @@ type tagging struct {
 	RefuseTruncate          bool
 	New, Old, Both          string // selects of guid, key, concept
 	KeysGone                string // a select that has rows if the statement took keys away
-	KeysSame                string // a condition: surely the statement took no keys away
 	NewIsSmall, OldIsSmall  string // conditions: few rows enough to tag at once
-	NewIsArray              string // a condition: few rows enough for an array of keys
-	KeysKept                string // KeysSame and NewIsSmall
+	KeysKept                string // a condition: NewIsSmall, and surely no keys were taken away
+	KeysKeptInMany          string // the same for as many rows as an array of keys may have
+	Ordered                 bool   // the queue's rows are shared with other rows' captures
 	TruncateRows            string // as Old, of %s
 	Table, KeyMatch         string
 	Queues                  []queueSQL
@@ -43,6 +43,7 @@ type tagArgs struct {
 	Queue               queueSQL
 	Type, Cancels, Rows string
 	When                string
+	Ordered             bool
 }
 
 // Tag gives the template of a queue its arguments; cancels is empty for a type
@@ -51,7 +52,7 @@ func (t tagging) Tag(q queueSQL, typ, cancels, rows, when string) tagArgs {
 	if t.Child {
 		cancels = ""
 	}
-	return tagArgs{Schema: t.Schema, ID: t.ID, Queue: q, Type: typ, Cancels: cancels, Rows: rows, When: when}
+	return tagArgs{Schema: t.Schema, ID: t.ID, Queue: q, Type: typ, Cancels: cancels, Rows: rows, When: when, Ordered: t.Ordered}
 }
 
 // Append gives the template of the inbox its arguments.
@@ -104,7 +105,7 @@ func (s *Source) tagging(p *plan) tagging {
 	t := tagging{
 		Schema: ident(s.schema), ID: p.ID,
 		PresentType: literal(present), AbsentType: literal(absent),
-		AtOnce: p.Tagging == weir.AtOnce, Child: p.Kind == weir.Child, RefuseTruncate: p.RefuseTruncate,
+		AtOnce: p.Tagging == weir.AtOnce, Ordered: p.Set || p.distinct, Child: p.Kind == weir.Child, RefuseTruncate: p.RefuseTruncate,
 		New: selects(newRows), Old: selects(oldRows),
 		TruncateRows: strings.ReplaceAll(selects("only \x00"), "%", "%%"),
 		Table:        tableName(p.Table), KeyMatch: p.keyMatch("t", "k"),
@@ -114,15 +115,20 @@ func (s *Source) tagging(p *plan) tagging {
 	t.KeysGone = fmt.Sprintf("select %s from %s r except select %s from %s r", quoted, oldRows, quoted, newRows)
 	// Rows come in one order in both transition tables unless they moved between
 	// partitions; if the keys agree place by place, none is gone.
-	record := "r." + ident(columns[0])
-	if len(columns) > 1 {
-		var refs []string
-		for _, c := range columns {
-			refs = append(refs, "r."+ident(c))
+	kept := func(n int) string {
+		record, list := "x.k1", make([]string, len(columns))
+		for i, c := range columns {
+			list[i] = fmt.Sprintf("r.%s as k%d", ident(c), i+1)
 		}
-		record = "(" + strings.Join(refs, ", ") + ")"
+		if len(columns) > 1 {
+			record = "x"
+		}
+		keys := func(rows string) string {
+			return fmt.Sprintf("(select array_agg(%s) as keys from (select %s from %s r limit %d) x)", record, strings.Join(list, ", "), rows, n+1)
+		}
+		return fmt.Sprintf("(select n.keys = o.keys and cardinality(n.keys) <= %d from %s n, %s o)", n, keys(newRows), keys(oldRows))
 	}
-	t.KeysSame = fmt.Sprintf("(select array_agg(%s) from %s r) is not distinct from (select array_agg(%s) from %s r)", record, oldRows, record, newRows)
+	t.KeysKept, t.KeysKeptInMany = kept(largeStatement), kept(arrayStatement)
 	atMost := func(rows string, n int) string {
 		if p.rowLevel {
 			return "true"
@@ -130,8 +136,6 @@ func (s *Source) tagging(p *plan) tagging {
 		return fmt.Sprintf("(select count(*) from (select from %s limit %d) c) <= %d", rows, n+1, n)
 	}
 	t.NewIsSmall, t.OldIsSmall = atMost(newRows, largeStatement), atMost(oldRows, largeStatement)
-	t.NewIsArray = atMost(newRows, arrayStatement)
-	t.KeysKept = t.NewIsSmall + " and " + t.KeysSame
 	t.Both = fmt.Sprintf("select distinct on (b.guid) b.guid, b.key, b.concept from (%s union all %s) b", t.New, t.Old)
 	for _, q := range p.Queues {
 		t.Queues = append(t.Queues, queueSQL{Table: s.own(queueTable(q)), TagFunction: s.own("tag_" + q)})
