@@ -110,7 +110,7 @@ func TestRun(t *testing.T) {
 func TestRun_Overlap(t *testing.T) {
 	var mu sync.Mutex
 	going := 0
-	d := during(t, "* * * * *", 10*time.Minute, func(int) (puller.Result, error) {
+	d := during(t, "* * * * *", 9*time.Minute+30*time.Second, func(int) (puller.Result, error) {
 		mu.Lock()
 		going++
 		if going > 1 {
