@@ -226,10 +226,14 @@ func convert(m mapped, e weir.Encoding, f weir.Field) (v value, shown string, er
 	if f == nil {
 		return nil, "", nil
 	}
+	v, ok := fromNeutral(m.source.Kind, f)
+	if !ok {
+		return nil, string(f), fmt.Errorf("it is no %s", m.source.Kind)
+	}
 	if m.source.Kind != weir.Bytes && m.target.affinity == affText {
 		return string(f), "", nil
 	}
-	v, err = store(m.target, fromNeutral(m.source.Kind, f))
+	v, err = store(m.target, v)
 	return v, string(f), err
 }
 
@@ -268,7 +272,7 @@ func candidates(m mapped, e weir.Encoding, f weir.Field) []value {
 		case m.source.Kind != weir.Bytes && m.target.affinity == affText:
 			v = t
 		default:
-			v = fromNeutral(m.source.Kind, weir.Field(t))
+			v, _ = fromNeutral(m.source.Kind, weir.Field(t)) // else the text itself
 		}
 		// A key that the column cannot hold is not there to delete.
 		if s, err := store(m.target, v); err == nil && !slices.ContainsFunc(out, func(o value) bool { return sqlText(o) == sqlText(s) }) {

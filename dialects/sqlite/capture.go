@@ -111,7 +111,11 @@ func resolve(ctx context.Context, c *session, spec weir.CaptureSpec) (*plan, []s
 	}
 	switch {
 	case t == nil:
-		return refuse("there is no such table", "check the name")
+		hint, err := nearNames(ctx, c, spec.Table.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		return refuse("there is no such table", hint)
 	case t.kind != "table":
 		return refuse("it is no ordinary table but of the kind "+t.kind, "capture the tables under it")
 	case strings.HasPrefix(lowerASCII(t.name), "weir_"), strings.HasPrefix(lowerASCII(t.name), "sqlite_"):
@@ -121,17 +125,17 @@ func resolve(ctx context.Context, c *session, spec weir.CaptureSpec) (*plan, []s
 		ID: captureID(t.name, spec.ChangeType), Table: weir.Table{Name: t.name}, Kind: weir.Plain, ChangeType: spec.ChangeType,
 		Tagging: spec.Tagging, Queues: slices.Clone(spec.Queues),
 	}
-	if cp.Tagging == "" {
-		cp.Tagging = weir.AtOnce // there is one writer: a tag waits for nobody
-	}
 	if len(cp.Queues) == 0 {
 		cp.Queues = []string{weir.DefaultQueue}
 	}
 	slices.Sort(cp.Queues)
 	p := &plan{Capture: cp, table: t}
 	var warnings []string
-	if len(spec.ChangeType) > 0 && len([]rune(spec.ChangeType)) > weir.MaxChangeType {
+	switch {
+	case len([]rune(spec.ChangeType)) > weir.MaxChangeType:
 		return refuse("its change_type is longer than 40 characters", "shorten it")
+	case ownType(spec.ChangeType):
+		return refuse(fmt.Sprintf("its change_type is %q, which rows of their own have", spec.ChangeType), "give the children's change another name")
 	}
 	columnName := func(name string) (string, error) {
 		if name == "" {
@@ -197,7 +201,7 @@ func resolve(ctx context.Context, c *session, spec weir.CaptureSpec) (*plan, []s
 		if spec.ChangeType != "" {
 			cp.Kind, cp.Set = weir.Child, true
 		} else if !p.keyCols[0].NotNull {
-			warnings = append(warnings, fmt.Sprintf("column %q of %s is not declared NOT NULL: once captured, a row without an instance GUID is refused", name, t.name))
+			return refuse(fmt.Sprintf("column %q may be null", name), "make the table anew with the column declared NOT NULL: every row needs its instance GUID")
 		}
 		if cp.Set && !slices.ContainsFunc(t.indexes, func(x index) bool { return len(x.columns) > 0 && equalNames(x.columns[0], name) }) {
 			warnings = append(warnings, fmt.Sprintf("no index of %s begins with %q: each read of one instance's rows walks the whole table", t.name, name))
@@ -205,6 +209,13 @@ func resolve(ctx context.Context, c *session, spec weir.CaptureSpec) (*plan, []s
 	}
 	for _, k := range p.keyCols {
 		cp.Key = append(cp.Key, k.Column)
+	}
+	switch {
+	case cp.Tagging != "":
+	case cp.Set:
+		cp.Tagging = weir.Deferred // many rows, one tag
+	default:
+		cp.Tagging = weir.AtOnce
 	}
 	warnings = append(warnings, p.replaceWarnings()...)
 	p.backfillOrder(key)
@@ -333,4 +344,41 @@ func (p *plan) rowSelect(alias, from string) (string, error) {
 func fingerprintOf(s string) string {
 	h := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(h[:12])
+}
+
+// nearNames is the hint for a table that does not exist.
+func nearNames(ctx context.Context, c *session, name string) (string, error) {
+	var near []string
+	var other string
+	err := c.each(ctx, "select name from pragma_table_list where schema = 'main' and type = 'table' and name not like 'sqlite!_%' escape '!' and name not like 'weir!_%' escape '!' order by name", nil, []any{&other}, func() error {
+		if distance(lowerASCII(name), lowerASCII(other)) <= 2 {
+			near = append(near, other)
+		}
+		return nil
+	})
+	if len(near) == 0 {
+		return "check the name", err
+	}
+	return "did you mean " + strings.Join(near, " or ") + "?", err
+}
+
+// distance counts the characters to insert, delete or replace (Levenshtein).
+func distance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range x {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range y {
+			cost := diagonal
+			if x[i] != y[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(y)]
 }

@@ -19,14 +19,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is a source file, an application's connection to it, and weir's.
 type fixture struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	path   string
 	app    *sql.DB
 	source *Source
 }
 
-func newFixture(t *testing.T, ddl ...string) *fixture {
+func newFixture(t testing.TB, ddl ...string) *fixture {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "source 1.db")
 	app, err := sql.Open("sqlite", "file:"+strings.ReplaceAll(path, " ", "%20")+"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(ON)&_pragma=synchronous(OFF)&_txlock=immediate")
@@ -93,7 +93,7 @@ func (f *fixture) strings(query string, args ...any) []string {
 	return queryStrings(f.t, f.app, query, args...)
 }
 
-func queryStrings(t *testing.T, db *sql.DB, query string, args ...any) []string {
+func queryStrings(t testing.TB, db *sql.DB, query string, args ...any) []string {
 	t.Helper()
 	rows, err := db.Query(query, args...)
 	if err != nil {
@@ -148,12 +148,12 @@ func (f *fixture) read(p *weir.Pull, e weir.Encoding) *weir.ReadResult {
 
 type sink struct {
 	*Target
-	t    *testing.T
+	t    testing.TB
 	path string
 	db   *sql.DB
 }
 
-func newSink(t *testing.T, opts weir.TargetOptions, ddl ...string) *sink {
+func newSink(t testing.TB, opts weir.TargetOptions, ddl ...string) *sink {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "target.db")
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(ON)")

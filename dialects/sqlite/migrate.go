@@ -33,7 +33,7 @@ func (s *Source) Init(ctx context.Context) (uint, error) {
 	text, err := render("queue/gi_instance_changed.sql", struct {
 		Instance, Concept guidSQL
 		Now               string
-	}{guidOf("new.instance_guid"), guidOf("new.concept_guid"), now})
+	}{guidOf("new.instance_guid"), guidOf("new.concept_guid"), tagTime})
 	if err != nil {
 		return version, err
 	}

@@ -39,6 +39,11 @@ const now = "cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer)
 
 var templates = template.Must(template.New("").Option("missingkey=error").ParseFS(weirsql.FS, "sqlite/tagging/*.tmpl"))
 
+// tagTime is the time of a tag. The clock stands still for a millisecond; the
+// changes that the connection has made so far tell the statements of one
+// millisecond apart, roughly.
+const tagTime = now + " + total_changes() % 1000"
+
 // render fills in a file of weirsql.FS, or a template defined in one.
 func render(name string, data any) (string, error) {
 	t := templates.Lookup(name)

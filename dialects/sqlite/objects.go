@@ -62,7 +62,7 @@ func (b *triggerBody) tag(alias, changeType, cancels string) {
 	if err != nil && b.err == nil {
 		b.err = err
 	}
-	a := tagArgs{Type: literal(changeType), Now: now, Capture: strconv.Itoa(int(p.ID)), Rows: rows}
+	a := tagArgs{Type: literal(changeType), Now: tagTime, Capture: strconv.Itoa(int(p.ID)), Rows: rows}
 	if p.Tagging == weir.Deferred {
 		b.render("append", a)
 		return

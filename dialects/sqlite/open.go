@@ -100,13 +100,11 @@ func (d *database) look(op string) error {
 	case err == nil && info.IsDir():
 		return &weir.ConfigError{Key: string(d.side) + ".url", Err: fmt.Errorf("%s is a folder", d.path), Hint: "name a file"}
 	case err == nil:
-	case d.file != nil || !errors.Is(err, fs.ErrNotExist):
-		d.closeIdle()
-		return &weir.UnavailableError{Side: d.side, Op: op, Err: err}
-	case d.create:
+	case d.create && d.file == nil && errors.Is(err, fs.ErrNotExist):
 		return nil
 	default:
-		return &weir.ConfigError{Key: string(d.side) + ".url", Err: err, Hint: "check the path; the source database must exist"}
+		d.closeIdle()
+		return &weir.UnavailableError{Side: d.side, Op: op, Err: err}
 	}
 	if d.file != nil && !os.SameFile(d.file, info) {
 		d.closeIdle()

@@ -418,6 +418,10 @@ func fold(ctx context.Context, c *session, limit int) (int, error) {
 			n, last = n+1, id
 			k := t
 			k.OldPrimaryKey, k.HasOldPrimaryKey = key.String, key.Valid
+			var err error
+			if k.InstanceGUID, err = weir.ParseGUID(t.instance); err != nil {
+				return fmt.Errorf("fold: inbox row %d: %w", id, err)
+			}
 			k.ConceptGUID, _ = weir.ParseGUID(t.concept.String) // zero where there is none
 			of := t.instance + t.ChangeType
 			if ownType(t.ChangeType) {

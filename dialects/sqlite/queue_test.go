@@ -354,7 +354,8 @@ func TestDriftAndInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer none.Close()
-	if _, err := none.Init(f.ctx); !errors.As(err, &c) {
+	var u *weir.UnavailableError
+	if _, err := none.Init(f.ctx); !errors.As(err, &u) {
 		t.Error(err)
 	}
 	for _, url := range []string{"sqlite::memory:", "sqlite:", "postgres://x", "file:x?mode=memory"} {

@@ -297,7 +297,7 @@ func (r *tableRead) run(ctx context.Context, c *session, changes []weir.Change, 
 		}
 		it := weir.Item{Change: ch}
 		if it.Key, err = r.neutralKey(l.keys[0], r.encoding); err != nil {
-			r.fault(ch, keyMessage(l.keys[0]), "", nil, err.Error(), "give the row a key of the type that its column declares")
+			r.fault(ch, r.keyShown(ch, l), "", nil, err.Error(), "give the row a key of the type that its column declares")
 			continue
 		}
 		items, lookups = append(items, it), append(lookups, l)
@@ -321,7 +321,7 @@ func (r *tableRead) run(ctx context.Context, c *session, changes []weir.Change, 
 				f, ok := neutral(col.Kind, v)
 				if !ok {
 					bad[place] = true
-					r.fault(items[place].Change, keyMessage(lookups[place].keys[0]), col.Name, v, fmt.Sprintf("the value is no %s, which the column's type %q promises to other engines", col.Kind, col.declared),
+					r.fault(items[place].Change, r.keyShown(items[place].Change, lookups[place]), col.Name, v, fmt.Sprintf("the value is no %s, which the column's type %q promises to other engines", col.Kind, col.declared),
 						"correct the value, or declare the column as TEXT")
 					return nil
 				}
@@ -394,10 +394,10 @@ func (p *plan) neutralKey(key []value, e weir.Encoding) ([]weir.Field, error) {
 	return out, nil
 }
 
-func keyMessage(key []value) string {
-	parts := make([]string, len(key))
-	for i, v := range key {
-		parts[i] = shorten(sqlText(v))
+// keyShown is a change's key for people.
+func (p *plan) keyShown(ch weir.Change, l *lookup) string {
+	if p.Kind == weir.Plain {
+		return ch.OldPrimaryKey
 	}
-	return strings.Join(parts, ",")
+	return shorten(sqlText(l.keys[0][0]))
 }

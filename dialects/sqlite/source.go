@@ -17,7 +17,7 @@ var _ weir.Source = (*Source)(nil)
 
 // OpenSource prepares the source at url: sqlite:path, sqlite://path,
 // sqlite:///absolute/path or file:path. The file is opened at the first call,
-// and must exist then. It is put in WAL mode.
+// and is unavailable while it does not exist. It is put in WAL mode.
 func OpenSource(ctx context.Context, url string) (*Source, error) {
 	db, err := open(url, weir.AtSource, false)
 	if err != nil {

@@ -42,12 +42,13 @@ func (s *Source) Status(ctx context.Context) (*weir.Status, error) {
 			}
 			out.Queues = append(out.Queues, *st)
 		}
-		var pull string
+		var pull, ledger string
 		var claimed, until int64
 		var p weir.LivePull
-		return c.each(ctx, "select pull_guid, name, queue, puller, state, claimed_on, lease_until, rows from weir_pulls order by claimed_on, pull_guid", nil,
-			[]any{&pull, &p.Name, &p.Queue, &p.Puller, &p.State, &claimed, &until, &p.Rows}, func() error {
+		return c.each(ctx, "select pull_guid, name, queue, puller, ledger, state, claimed_on, lease_until, rows from weir_pulls order by claimed_on, pull_guid", nil,
+			[]any{&pull, &p.Name, &p.Queue, &p.Puller, &ledger, &p.State, &claimed, &until, &p.Rows}, func() error {
 				p.PullGUID, _ = weir.ParseGUID(pull) // zero for what weir did not write
+				p.Ledger, _ = weir.ParseGUID(ledger)
 				p.ClaimedOn, p.LeaseUntil = timeOf(claimed), timeOf(until)
 				out.Pulls = append(out.Pulls, p)
 				return nil

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,19 +52,49 @@ func (t *Target) Close() error { return t.db.Close() }
 // class.
 func (t *Target) Encoding() weir.Encoding { return Encoding }
 
-// Ledger implements [weir.Target].
+// Ledger implements [weir.Target]. It is read each time: a file that was put in
+// the place of the one that this Target knows is a [*weir.ConfigError].
 func (t *Target) Ledger(ctx context.Context) (weir.GUID, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !t.ledger.IsZero() {
-		// The file may have been taken away since.
-		return t.ledger, t.db.look("open the ledger")
+	ledger := ""
+	err := t.db.read(ctx, "open the ledger", func(ctx context.Context, c *session) error {
+		var there bool
+		if err := c.QueryRowContext(ctx, "select exists (select 1 from sqlite_schema where name = 'weir_ledger_identity')").Scan(&there); err != nil || !there {
+			return err
+		}
+		err := c.QueryRowContext(ctx, "select ledger from weir_ledger_identity").Scan(&ledger)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	if err == nil && ledger == "" && t.ledger.IsZero() {
+		ledger, err = t.makeLedger(ctx)
 	}
-	text, err := weirsql.FS.ReadFile("sqlite/apply/ledger.sql")
 	if err != nil {
 		return weir.GUID{}, err
+	}
+	id := weir.GUID{}
+	if ledger != "" {
+		if id, err = weir.ParseGUID(ledger); err != nil {
+			return weir.GUID{}, fmt.Errorf("open the ledger: %w", err)
+		}
+	}
+	if !t.ledger.IsZero() && id != t.ledger {
+		return weir.GUID{}, &weir.ConfigError{Key: "target.url", Err: fmt.Errorf("%s is another database than before: its ledger was %s", t.db.path, t.ledger),
+			Hint: "bring the target's file back; or, if that target is gone, start again and release its pulls (weir queue release --force)"}
+	}
+	t.ledger = id
+	return id, t.db.look("open the ledger")
+}
+
+func (t *Target) makeLedger(ctx context.Context) (string, error) {
+	text, err := weirsql.FS.ReadFile("sqlite/apply/ledger.sql")
+	if err != nil {
+		return "", err
 	}
 	var ledger string
 	err = t.db.write(ctx, "open the ledger", weir.GUID{}, func(ctx context.Context, c *session) error {
@@ -75,13 +106,7 @@ func (t *Target) Ledger(ctx context.Context) (weir.GUID, error) {
 		}
 		return c.QueryRowContext(ctx, "select ledger from weir_ledger_identity").Scan(&ledger)
 	})
-	if err != nil {
-		return weir.GUID{}, err
-	}
-	if t.ledger, err = weir.ParseGUID(ledger); err != nil {
-		return weir.GUID{}, fmt.Errorf("open the ledger: %w", err)
-	}
-	return t.ledger, t.db.look("open the ledger")
+	return ledger, err
 }
 
 // Revoke implements [weir.Target].
@@ -284,13 +309,13 @@ func (t *Target) alterations(have *table, name string, b *weir.TableBatch) ([]st
 		if len(key) > 0 {
 			cols = append(cols, "primary key ("+idents(key)+")")
 		}
-		sql := []string{"create table " + ident(name) + " (\n    " + strings.Join(cols, ",\n    ") + "\n)"}
+		text := []string{"create table " + ident(name) + " (\n    " + strings.Join(cols, ",\n    ") + "\n)"}
 		if b.Capture.Set {
-			sql = append(sql, "create index "+ident(name+"_weir_set")+" on "+ident(name)+" ("+ident(b.Capture.Key[0].Name)+")")
+			text = append(text, "create index "+ident(name+"_weir_set")+" on "+ident(name)+" ("+ident(b.Capture.Key[0].Name)+")")
 		}
-		return sql, nil
+		return text, nil
 	}
-	var sql []string
+	var text []string
 	for _, c := range b.Columns {
 		if have.column(c.Name) != nil {
 			continue
@@ -300,16 +325,16 @@ func (t *Target) alterations(have *table, name string, b *weir.TableBatch) ([]st
 			return nil, &weir.ConfigError{Key: "target table " + name, Err: fmt.Errorf("the source has a column %q that it lacks", c.Name),
 				Hint: "add the column, or set new_columns: evolve or ignore on the target"}
 		case weir.Evolve:
-			sql = append(sql, "alter table "+ident(have.name)+" add column "+declare(c))
+			text = append(text, "alter table "+ident(have.name)+" add column "+declare(c))
 		case weir.Ignore:
 		}
 	}
 	for _, c := range extra {
 		if have.column(c) == nil {
-			sql = append(sql, "alter table "+ident(have.name)+" add column "+ident(c)+" TIMESTAMPTZ")
+			text = append(text, "alter table "+ident(have.name)+" add column "+ident(c)+" TIMESTAMPTZ")
 		}
 	}
-	return sql, nil
+	return text, nil
 }
 
 // targetKey is the primary key of a table that the target makes: the capture's

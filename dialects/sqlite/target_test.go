@@ -318,6 +318,17 @@ func TestLedger(t *testing.T) {
 		t.Error(err)
 	}
 	want(t, s.strings("select v from t"), "four")
+	// Replaced by another file.
+	if err := os.Rename(s.path, s.path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var c *weir.ConfigError
+	if err := s.Ship(ctx, weir.Shipment{PullGUID: weir.NewGUID(), Batch: batch("astray")}); !errors.As(err, &c) {
+		t.Error(err)
+	}
 }
 
 func TestUniqueValuesChangePlaces(t *testing.T) {

@@ -162,33 +162,39 @@ func neutral(k weir.Kind, v value) (f weir.Field, ok bool) {
 }
 
 // fromNeutral reads a neutral text as the value that a column made by
-// createType stores. A text that is none of the kind stays a text.
-func fromNeutral(k weir.Kind, f weir.Field) value {
+// createType stores. ok is false for a text that is none of the kind.
+func fromNeutral(k weir.Kind, f weir.Field) (v value, ok bool) {
 	if f == nil {
-		return nil
+		return nil, true
 	}
 	s := string(f)
 	switch k {
 	case weir.Bool:
-		if s == "true" {
-			return int64(1)
+		switch s {
+		case "true":
+			return int64(1), true
+		case "false":
+			return int64(0), true
 		}
-		if s == "false" {
-			return int64(0)
-		}
+		return s, false
 	case weir.Int16, weir.Int32, weir.Int64:
 		if i, err := strconv.ParseInt(s, 10, 64); err == nil {
-			return i
+			return i, true
 		}
+		return s, false
 	case weir.Float32, weir.Float64:
 		if x, err := strconv.ParseFloat(s, 64); err == nil {
-			return x
+			return x, true
 		}
+		return s, false
 	case weir.Bytes:
-		return append([]byte{}, f...)
-	default:
+		return append([]byte{}, f...), true
+	case weir.Decimal, weir.UUID, weir.Date, weir.Time, weir.TimeTZ, weir.Timestamp, weir.TimestampTZ:
+		_, ok := neutral(k, s)
+		return s, ok
+	case weir.Text, weir.JSON, weir.XML, weir.Any, weir.Other:
 	}
-	return s
+	return s, true
 }
 
 // number is what an affinity of numbers takes for one: leading and trailing

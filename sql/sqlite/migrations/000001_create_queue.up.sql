@@ -32,7 +32,8 @@ insert into weir_queues values ('default', 'weir_instance_changes') on conflict 
 -- Tags that are not coalesced yet.
 create table if not exists weir_inbox (
     id              integer not null primary key,
-    instance_guid   text    not null,
+    instance_guid   text    not null check (instance_guid glob
+        '[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]-[0-9a-f][0-9a-f][0-9a-f][0-9a-f]-[0-9a-f][0-9a-f][0-9a-f][0-9a-f]-[0-9a-f][0-9a-f][0-9a-f][0-9a-f]-[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'),
     change_type     text    not null,
     changed_on      integer not null,
     concept_guid    text,
