@@ -19,13 +19,41 @@ type application struct {
 	mode  weir.Mode
 	batch *weir.Batch
 	dests []*destination
-	// replace deletes the batch's rows and inserts them again, so that unique
-	// values can change places among them.
-	replace bool
+	way
 	// faults, where it is not nil, collects the items whose fault a query can
 	// tell, and goes on without them (Isolate).
 	faults *[]weir.Fault
 	round  int // tells the staging tables of several tries apart
+	// now is the literal of the shipment's one moment: a version begins exactly
+	// when the one before it ended.
+	now string
+}
+
+// way is how a batch is applied: the zero way is the cheapest, and does for all
+// but some batches.
+type way struct {
+	// replace deletes the batch's rows and inserts them again, so that unique
+	// values can change places among them.
+	replace bool
+	// late leaves what is still referred to for after the upserts: a row that
+	// refers to it may be about to refer to another.
+	late bool
+}
+
+// after says whether an application that failed with err is worth trying
+// another way.
+func (w way) after(err error) (next way, again bool) {
+	pg, constraint, ok := rowFault(err)
+	referred := ok && pg.Code == "23503"
+	switch {
+	case referred && !w.late:
+		w.late = true
+	case ok && constraint && !referred && !w.replace:
+		w.replace = true
+	default:
+		return w, false
+	}
+	return w, true
 }
 
 func (a *application) stage(i int) string { return fmt.Sprintf("pg_temp.weir_stage_%d_%d", a.round, i) }
@@ -55,6 +83,9 @@ func (a *application) run(ctx context.Context) error {
 	if _, err := a.tx.Exec(ctx, "set constraints all deferred"); err != nil {
 		return err
 	}
+	if err := a.tx.QueryRow(ctx, "select quote_literal(clock_timestamp()) || '::timestamptz'").Scan(&a.now); err != nil {
+		return err
+	}
 	for i := range a.batch.Tables {
 		if err := a.load(ctx, i); err != nil {
 			return err
@@ -62,13 +93,23 @@ func (a *application) run(ctx context.Context) error {
 	}
 	order := a.order()
 	for _, i := range slices.Backward(order) {
-		if err := a.remove(ctx, i); err != nil {
+		if err := a.remove(ctx, i, a.late); err != nil {
 			return err
 		}
 	}
 	for _, i := range order {
 		if err := a.merge(ctx, i); err != nil {
 			return err
+		}
+	}
+	if a.late {
+		for _, i := range slices.Backward(order) {
+			if a.batch.Tables[i].Capture.Set {
+				continue // what is there now are the new sets
+			}
+			if err := a.remove(ctx, i, false); err != nil {
+				return err
+			}
 		}
 	}
 	if len(order) == 0 {
@@ -196,8 +237,9 @@ func (a *application) faulty(i int) map[int]bool {
 	return out
 }
 
-// remove deletes what is absent at the source, and the sets that are replaced.
-func (a *application) remove(ctx context.Context, i int) error {
+// remove deletes what is absent at the source, and the sets that are replaced;
+// what rows still refer to is left if keep says so.
+func (a *application) remove(ctx context.Context, i int, keep bool) error {
 	d, b := a.dests[i], &a.batch.Tables[i]
 	faulty := a.faulty(i)
 	var places []int
@@ -227,19 +269,27 @@ func (a *application) remove(ctx context.Context, i int) error {
 	on := strings.Join(match, " and ")
 	switch a.mode {
 	case weir.SoftDelete:
-		return a.exec(ctx, i, fmt.Sprintf("update %s t set %s = clock_timestamp() from %s where %s and t.%s is null and $1::integer[] is not null",
-			d.name, ident(weir.DeletedOnColumn), from, on, ident(weir.DeletedOnColumn)), args...)
+		return a.exec(ctx, i, fmt.Sprintf("update %s t set %s = %s from %s where %s and t.%s is null and $1::integer[] is not null",
+			d.name, ident(weir.DeletedOnColumn), a.now, from, on, ident(weir.DeletedOnColumn)), args...)
 	case weir.History:
-		return a.exec(ctx, i, fmt.Sprintf("update %s t set %s = greatest(clock_timestamp(), t.%s + interval '1 microsecond') from %s where %s and t.%s is null and $1::integer[] is not null",
-			d.name, ident(weir.ValidToColumn), ident(weir.ValidFromColumn), from, on, ident(weir.ValidToColumn)), args...)
+		return a.exec(ctx, i, fmt.Sprintf("update %s t set %s = greatest(%s, t.%s + interval '1 microsecond') from %s where %s and t.%s is null and $1::integer[] is not null",
+			d.name, ident(weir.ValidToColumn), a.now, ident(weir.ValidFromColumn), from, on, ident(weir.ValidToColumn)), args...)
 	case weir.Mirror:
 	}
-	if a.faults != nil && !b.Capture.Set {
+	switch {
+	case b.Capture.Set:
+	case keep:
+		for _, f := range d.in {
+			if f.keeps() {
+				on += fmt.Sprintf(" and not exists (select from %s c where %s)", f.table, f.match("c", "t"))
+			}
+		}
+	case a.faults != nil:
 		if err := a.blameReferenced(ctx, i, from, on, args); err != nil {
 			return err
 		}
 		if len(a.faulty(i)) > len(faulty) {
-			return a.remove(ctx, i) // without those
+			return a.remove(ctx, i, keep) // without those
 		}
 	}
 	return a.exec(ctx, i, fmt.Sprintf("delete from %s t using %s where %s and $1::integer[] is not null", d.name, from, on), args...)
@@ -250,15 +300,11 @@ func (a *application) remove(ctx context.Context, i int) error {
 func (a *application) blameReferenced(ctx context.Context, i int, from, on string, args []any) error {
 	d := a.dests[i]
 	for _, f := range d.in {
-		if f.own || f.onDelete != "a" && f.onDelete != "r" {
+		if f.own || !f.keeps() {
 			continue
 		}
-		var join []string
-		for n := range f.columns {
-			join = append(join, fmt.Sprintf("c.%s = t.%s", ident(f.columns[n]), ident(f.named[n])))
-		}
 		found, err := a.places(ctx, i, fmt.Sprintf("select distinct k.place from %s join %s t on %s where exists (select from %s c where %s)",
-			from, d.name, on, f.table, strings.Join(join, " and ")), args,
+			from, d.name, on, f.table, f.match("c", "t")), args,
 			fmt.Errorf("rows of %s still refer to it (foreign key %s)", f.table, f.name))
 		if err != nil {
 			return err
@@ -358,13 +404,13 @@ func (a *application) merge(ctx context.Context, i int) error {
 	case a.mode == weir.History:
 		// A version begins where the one before it ended, whatever the clock says.
 		if !b.Capture.Set {
-			if err := a.exec(ctx, i, fmt.Sprintf("update %s t set %s = greatest(clock_timestamp(), t.%s + interval '1 microsecond') from %s s where %s and t.%s is null",
-				d.name, ident(weir.ValidToColumn), ident(weir.ValidFromColumn), stage, on, ident(weir.ValidToColumn))); err != nil {
+			if err := a.exec(ctx, i, fmt.Sprintf("update %s t set %s = greatest(%s, t.%s + interval '1 microsecond') from %s s where %s and t.%s is null",
+				d.name, ident(weir.ValidToColumn), a.now, ident(weir.ValidFromColumn), stage, on, ident(weir.ValidToColumn))); err != nil {
 				return err
 			}
 		}
 		return a.exec(ctx, i, insert(into+", "+ident(weir.ValidFromColumn),
-			list+fmt.Sprintf(", greatest(clock_timestamp(), (select max(t.%s) from %s t where %s))", ident(weir.ValidToColumn), d.name, on)))
+			list+fmt.Sprintf(", greatest(%s, (select max(t.%s) from %s t where %s))", a.now, ident(weir.ValidToColumn), d.name, on)))
 	case b.Capture.Set && a.mode == weir.Mirror:
 		return a.exec(ctx, i, insert(into, list))
 	case a.replace && len(d.uniques) > 0:

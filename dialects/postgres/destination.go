@@ -46,6 +46,18 @@ type foreignKey struct {
 	columns, named []string
 }
 
+// keeps reports that a row which is referred to cannot be deleted.
+func (f *foreignKey) keeps() bool { return f.onDelete == "a" || f.onDelete == "r" }
+
+// match compares a referring row with the row that it refers to.
+func (f *foreignKey) match(referring, referred string) string {
+	var parts []string
+	for n := range f.columns {
+		parts = append(parts, fmt.Sprintf("%s.%s = %s.%s", referring, ident(f.columns[n]), referred, ident(f.named[n])))
+	}
+	return strings.Join(parts, " and ")
+}
+
 func newDestination(ctx context.Context, q queryer, have *table, b *weir.TableBatch, mode weir.Mode) (*destination, error) {
 	d := &destination{name: tableName(have.Table), message: have.String()}
 	config := func(why, hint string) error {

@@ -49,23 +49,50 @@ func (t *Target) Isolate(ctx context.Context, b *weir.Batch) ([]weir.Fault, erro
 		return nil, translate(err, weir.AtTarget, "isolate", "")
 	}
 	iso := &isolation{tx: x, mode: t.opts.Mode, batch: b, dests: dests}
-	faults, err := iso.find(ctx)
+	faults, err := iso.run(ctx)
 	return faults, translate(err, weir.AtTarget, "isolate", "")
 }
 
-func (iso *isolation) find(ctx context.Context) ([]weir.Fault, error) {
+// run finds the faults, and makes sure that the rest can be shipped: what went
+// in a piece at a time may not go in at once.
+func (iso *isolation) run(ctx context.Context) ([]weir.Fault, error) {
 	var units []unit
 	for i := range iso.batch.Tables {
 		for j := range iso.batch.Tables[i].Items {
 			units = append(units, unit{i, j})
 		}
 	}
-	faults, err := iso.bisect(ctx, units)
+	if _, err := iso.tx.Exec(ctx, "savepoint whole"); err != nil {
+		return nil, err
+	}
+	first, err := iso.bisect(ctx, units)
 	if err != nil {
 		return nil, err
 	}
-	// What another row decided is tried again now that the others are there:
-	// as long as that helps, and then in groups that exchange unique values.
+	faults, err := iso.find(ctx, slices.Clone(first))
+	if err != nil || len(faults) == len(first) {
+		return faults, err
+	}
+	if _, err := iso.tx.Exec(ctx, "rollback to savepoint whole"); err != nil {
+		return nil, err
+	}
+	out := map[unit]bool{}
+	for _, f := range faults {
+		out[unit{f.Table, f.Item}] = true
+	}
+	rest := slices.DeleteFunc(units, func(u unit) bool { return out[u] })
+	batch, dests, _ := iso.part(rest)
+	err = iso.attempt(ctx, batch, dests, nil)
+	if _, _, ok := rowFault(err); ok {
+		// Those that had to be tried again wait until the others have arrived.
+		return first, nil
+	}
+	return faults, err
+}
+
+// find tries again what other rows decided, now that those are there: as long as
+// that helps, and then in groups that exchange unique values.
+func (iso *isolation) find(ctx context.Context, faults []weir.Fault) ([]weir.Fault, error) {
 	for {
 		var again []unit
 		var kept []weir.Fault
@@ -126,30 +153,40 @@ func (iso *isolation) bisect(ctx context.Context, units []unit) ([]weir.Fault, e
 // try applies the units under a savepoint, which it keeps if that works.
 func (iso *isolation) try(ctx context.Context, units []unit) ([]weir.Fault, error) {
 	batch, dests, back := iso.part(units)
+	faults := []weir.Fault{}
+	if err := iso.attempt(ctx, batch, dests, &faults); err != nil {
+		return nil, err
+	}
+	for i, f := range faults {
+		u := back[unit{f.Table, f.Item}]
+		faults[i].Table, faults[i].Item = u.table, u.item
+	}
+	return faults, nil
+}
+
+// attempt applies a batch as Ship does, under a savepoint that it keeps if that
+// works.
+func (iso *isolation) attempt(ctx context.Context, batch *weir.Batch, dests []*destination, faults *[]weir.Fault) error {
 	var err error
-	for _, replace := range []bool{false, true} {
-		var faults []weir.Fault
+	for how, again := (way{}), true; again; {
+		if faults != nil {
+			*faults = nil
+		}
 		if _, err := iso.tx.Exec(ctx, "savepoint attempt"); err != nil {
-			return nil, err
+			return err
 		}
 		iso.rounds++
-		a := application{tx: iso.tx, mode: iso.mode, batch: batch, dests: dests, replace: replace, faults: &faults, round: iso.rounds}
+		a := application{tx: iso.tx, mode: iso.mode, batch: batch, dests: dests, way: how, faults: faults, round: iso.rounds}
 		if err = a.run(ctx); err == nil {
-			for i, f := range faults {
-				u := back[unit{f.Table, f.Item}]
-				faults[i].Table, faults[i].Item = u.table, u.item
-			}
-			_, err := iso.tx.Exec(ctx, "release savepoint attempt")
-			return faults, err
+			_, err = iso.tx.Exec(ctx, "release savepoint attempt")
+			return err
 		}
 		if rerr := iso.undo(ctx); rerr != nil {
-			return nil, errors.Join(err, rerr)
+			return errors.Join(err, rerr)
 		}
-		if !isUnique(err) {
-			break
-		}
+		how, again = how.after(err)
 	}
-	return nil, err
+	return err
 }
 
 func (iso *isolation) undo(ctx context.Context) error {
