@@ -103,6 +103,9 @@ func (t *Target) Ledger(ctx context.Context) (weir.GUID, error) {
 func (t *Target) Revoke(ctx context.Context, pull weir.GUID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if _, err := t.Ledger(ctx); err != nil {
+		return false, err
+	}
 	var state string
 	err := tx(ctx, t.pool, readCommitted, weir.AtTarget, "revoke", pull, func(x pgx.Tx) error {
 		var err error
@@ -174,10 +177,9 @@ func (t *Target) Ship(ctx context.Context, s weir.Shipment) error {
 	if err != nil {
 		return err
 	}
-	err = t.ship(ctx, s, dests, false)
-	if unique := isUnique(err); unique {
-		// Two rows may have swapped a unique value: replace the batch's rows.
-		err = t.ship(ctx, s, dests, true)
+	for how, again := (way{}), true; again; {
+		err = t.ship(ctx, s, dests, how)
+		how, again = how.after(err)
 	}
 	var drift *weir.DriftError
 	if errors.As(err, &drift) {
@@ -186,12 +188,7 @@ func (t *Target) Ship(ctx context.Context, s weir.Shipment) error {
 	return err
 }
 
-func isUnique(err error) bool {
-	pg, constraint, ok := rowFault(err)
-	return ok && constraint && pg.Code != "23503"
-}
-
-func (t *Target) ship(ctx context.Context, s weir.Shipment, dests []*destination, replace bool) error {
+func (t *Target) ship(ctx context.Context, s weir.Shipment, dests []*destination, how way) error {
 	return tx(ctx, t.pool, readCommitted, weir.AtTarget, "ship", s.PullGUID, func(x pgx.Tx) error {
 		state, fresh, err := t.decide(ctx, x, s.PullGUID, "committed")
 		switch {
@@ -207,7 +204,7 @@ func (t *Target) ship(ctx context.Context, s weir.Shipment, dests []*destination
 				return err
 			}
 		}
-		a := application{tx: x, mode: t.opts.Mode, batch: s.Batch, dests: dests, replace: replace}
+		a := application{tx: x, mode: t.opts.Mode, batch: s.Batch, dests: dests, way: how}
 		return a.run(ctx)
 	})
 }
