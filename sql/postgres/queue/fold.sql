@@ -31,7 +31,8 @@ begin
             if v_limit <= 1 and v_offset > 64 then
                 return 0;
             end if;
-            v_limit := greatest(v_limit / 4, 1);
+            -- Of what is there, not of what was asked for: the offset must not jump over all of it.
+            select greatest(least(v_limit, count(*)) / 4, 1) into v_limit from (select from {{.Schema}}.inbox n limit v_limit) i;
             v_offset := v_offset + 1 + floor(random() * v_limit)::integer;
         end;
     end loop;
