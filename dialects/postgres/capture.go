@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -140,6 +141,12 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 		} else {
 			c.ConceptColumn = spec.ConceptGUID
 		}
+	}
+	switch n := utf8.RuneCountInString(spec.ChangeType); {
+	case n > weir.MaxChangeType:
+		return refuse(fmt.Sprintf("change_type %q has %d characters", spec.ChangeType, n), fmt.Sprintf("at most %d characters", weir.MaxChangeType))
+	case spec.ChangeType == weir.InstanceInserted || spec.ChangeType == weir.InstanceDeleted:
+		return refuse(fmt.Sprintf("change_type %q is what rows of their own tag", spec.ChangeType), "another name, or leave change_type out for an instance table")
 	}
 	switch {
 	case spec.InstanceGUID == "":

@@ -120,7 +120,9 @@ func findTable(ctx context.Context, q queryer, name weir.Table) (*table, error) 
 		return t, nil
 	}
 	rows, err := q.Query(ctx, `select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
-		where c.relkind in ('r', 'p') and lower(c.relname) = lower($1) order by 1`, name.Name)
+		where c.relkind in ('r', 'p') and n.nspname not like 'pg\_%' and n.nspname <> 'information_schema'
+			and (position(lower($1::text) in lower(c.relname)) > 0 or position(lower(c.relname) in lower($1::text)) > 0)
+		order by lower(c.relname) <> lower($1::text), n.nspname <> $2::text, 1 limit 5`, name.Name, name.Schema)
 	if err != nil {
 		return nil, translate(err, weir.AtSource, "describe", name.String())
 	}

@@ -83,6 +83,8 @@ func translateServer(err error, pg *pgconn.PgError, side weir.Side, op, object s
 		return hint("create the database, or correct its name in the URL")
 	case code == "42501":
 		return hint("grant the right to the role that weir connects as, or connect as the owner")
+	case code == "42704" && strings.HasPrefix(pg.Message, "weir: "): // of a routine's own
+		return hint("run weir triggers apply")
 	case code == "3F000", code == "42883", code == "42P01" && side == weir.AtSource && object == "":
 		return hint("run weir init, which creates or upgrades weir's tables and functions")
 	case code == "42P01", code == "42703":
