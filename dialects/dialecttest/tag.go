@@ -338,7 +338,7 @@ func testTagChild(t *testing.T, e Engine) {
 			s.wantTake("update", line(a, fmt.Sprintf("1|%s|x", a), fmt.Sprintf("2|%s|Y", a)))
 			s.execf("update events set thing = '%s' where id = 2", b)
 			s.wantTake("a child moves", line(a, fmt.Sprintf("1|%s|x", a)), line(b, fmt.Sprintf("2|%s|Y", b), fmt.Sprintf("3|%s|z", b)))
-			s.execf("update events set thing = case when thing = '%[1]s' then '%[2]s' else '%[1]s' end where thing is not null", a, b)
+			s.execf("update events set thing = case when thing = '%[1]s' then cast('%[2]s' as %[3]s) else cast('%[1]s' as %[3]s) end where thing is not null", a, b, e.GUID)
 			s.wantTake("all children change places", line(b, fmt.Sprintf("1|%s|x", b)), line(a, fmt.Sprintf("2|%s|Y", a), fmt.Sprintf("3|%s|z", a)))
 			s.execf("update events set thing = '%s' where id = 4", c)
 			s.wantTake("a child finds a parent", line(c, fmt.Sprintf("4|%s|none", c)))
