@@ -3,9 +3,11 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"github.com/golang-migrate/migrate/v4"
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/weir-cdc/weir"
@@ -404,4 +406,26 @@ func TestBackfill(t *testing.T) {
 	if _, err := f.source.Backfill(f.ctx, 1, 10, false); !errors.As(err, &c) {
 		t.Error(err)
 	}
+}
+
+func TestFailedMigration(t *testing.T) {
+	f := newFixture(t, "create table t (id integer primary key)")
+	up := func(sql string) error {
+		first := &fstest.MapFile{Data: []byte("create table if not exists weir_inbox (id)")}
+		_, err := f.source.migrate(f.ctx, fstest.MapFS{"000001_a.up.sql": first, "000002_b.up.sql": {Data: []byte(sql)}}, func(m *migrate.Migrate) error { return m.Up() })
+		return err
+	}
+	var c *weir.ConfigError
+	if err := up("create table weir_more (a); create table t (b);"); !errors.As(err, &c) || !strings.Contains(err.Error(), "migration 2") || !strings.Contains(err.Error(), "table t already exists") || c.Hint == "" {
+		t.Errorf("%v", err)
+	}
+	want(t, f.strings("select version || ' ' || dirty from weir_schema_migrations"), "1 0")
+	want(t, f.strings("select name from sqlite_schema where name = 'weir_more'"))
+	f.plain("t")
+	f.exec("insert into t values (1)")
+	want(t, f.queue(), "Instance Inserted 1")
+	if err := up("create table weir_more (a)"); err != nil {
+		t.Error(err)
+	}
+	want(t, f.strings("select version || ' ' || dirty from weir_schema_migrations"), "2 0")
 }
