@@ -69,6 +69,16 @@ func (s *scene) drain() Result {
 	return r
 }
 
+// change returns a row of the queue that has to be there.
+func (s *scene) change(at place) *queued {
+	s.t.Helper()
+	q := s.queue[at]
+	if q == nil {
+		s.t.Fatalf("%v is not in the queue", at)
+	}
+	return q
+}
+
 // rest asserts that everything has arrived and nothing is left.
 func (s *scene) rest() {
 	s.t.Helper()
@@ -159,6 +169,7 @@ func TestDrain_AfterTheLastBatch(t *testing.T) {
 	act(t, Config{}, func(s *scene) {
 		s.fill(1)
 		s.tagBoth(1)
+		s.proc.script(map[string][]mishap{"ship": {{slow, time.Second}}})
 		if r := s.drain(); r.Pulls != 2 {
 			t.Errorf("%+v", r)
 		}
@@ -221,7 +232,7 @@ func TestDrain_RowAtFault(t *testing.T) {
 		}
 		at := place{2, weir.InstanceInserted}
 		for attempt, longest := range []time.Duration{8 * time.Second, 10 * time.Second} {
-			q := s.queue[at]
+			q := s.change(at)
 			if wait := time.Until(q.notBefore); q.attempts != attempt+1 || wait < longest/2 || wait > longest {
 				t.Errorf("after %d attempts it waits %v", q.attempts, wait)
 			}
@@ -231,10 +242,10 @@ func TestDrain_RowAtFault(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			s.drain()
 		}
-		if q := s.queue[at]; !q.dead || q.attempts != 3 || !strings.Contains(q.err, "it does not fit") {
+		if q := s.change(at); !q.dead || q.attempts != 3 || !strings.Contains(q.err, "it does not fit") {
 			t.Errorf("%+v", *q)
 		}
-		if q := s.queue[place{keyLimit, "x"}]; !q.dead {
+		if q := s.change(place{keyLimit, "x"}); !q.dead {
 			t.Errorf("%+v", *q)
 		}
 		time.Sleep(24 * time.Hour)
@@ -271,6 +282,25 @@ func TestDrain_Swap(t *testing.T) {
 		s.drain()
 		s.rest()
 	})
+}
+
+// Batches that are too small for two such rows grow.
+func TestDrain_SwapInSmallBatches(t *testing.T) {
+	for name, cfg := range map[string]Config{"rows": {Batch: 1}, "bytes": {MaxBytes: rowBytes}} {
+		t.Run(name, func(t *testing.T) {
+			act(t, cfg, func(s *scene) {
+				s.fill(8)
+				s.drain()
+				s.put(3, row{unique: 4}, false)
+				s.put(4, row{unique: 3}, false)
+				for range 60 {
+					s.drain()
+					time.Sleep(time.Second)
+				}
+				s.rest()
+			})
+		})
+	}
 }
 
 func TestPostponement(t *testing.T) {

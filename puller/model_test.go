@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -22,12 +23,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plan is a generated workload. Faults befall the n-th call of a slot, whose
-// process is replaced when it dies.
+// plan is a generated workload. Faults befall the calls of each operation in a
+// slot, whose process is replaced when it dies.
 type plan struct {
 	Batch, MaxBytes int
 	Lease           time.Duration
-	Slots           []map[int]mishap
+	Slots           []map[string][]mishap
 	Writes          []write
 }
 
@@ -50,7 +51,13 @@ const modelKeys = 5
 var (
 	durations = []time.Duration{0, 700 * time.Millisecond, 4 * time.Second, 13 * time.Second, 50 * time.Second}
 	mishaps   = rapid.Custom(func(t *rapid.T) mishap {
+		if rapid.SampledFrom([]bool{true, true, false}).Draw(t, "none") {
+			return mishap{}
+		}
 		return mishap{rapid.SampledFrom(faults).Draw(t, "kind"), rapid.SampledFrom(append(durations, 10*time.Minute)).Draw(t, "for")}
+	})
+	operations = rapid.SampledFrom([]string{
+		"ledger", "expired", "fold", "claim", "read", "postpone", "extend", "ship", "ship", "isolate", "revoke", "settle", "settle", "release",
 	})
 	writes = rapid.Custom(func(t *rapid.T) write {
 		return write{
@@ -67,7 +74,7 @@ var (
 			Batch:    rapid.IntRange(1, modelKeys+2).Draw(t, "batch"),
 			MaxBytes: rapid.SampledFrom([]int{2 * rowBytes, 3 * rowBytes, 100 * rowBytes}).Draw(t, "bytes"),
 			Lease:    rapid.SampledFrom([]time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}).Draw(t, "lease"),
-			Slots:    rapid.SliceOfN(rapid.MapOfN(rapid.IntRange(0, 80), mishaps, 0, 20), 1, 3).Draw(t, "slots"),
+			Slots:    rapid.SliceOfN(rapid.MapOfN(operations, rapid.SliceOfN(mishaps, 0, 15), 0, 8), 1, 3).Draw(t, "slots"),
 			Writes:   rapid.SliceOfN(writes, 1, 40).Draw(t, "writes"),
 		}
 	})
@@ -129,19 +136,12 @@ func (p plan) run() []string {
 }
 
 // slot pulls every second or so, by a new process when the last was killed.
-func (p plan) slot(ctx context.Context, w *world, mishaps map[int]mishap, late *sync.WaitGroup) {
-	var mu sync.Mutex
-	calls := 0
+func (p plan) slot(ctx context.Context, w *world, mishaps map[string][]mishap, late *sync.WaitGroup) {
+	mishaps = maps.Clone(mishaps) // they are used up, and the plan may run again
 	for ctx.Err() == nil {
 		proc := newProcess(w)
 		proc.wg = late
-		proc.fault = func(string) (fault, time.Duration) {
-			mu.Lock()
-			defer mu.Unlock()
-			m := mishaps[calls]
-			calls++
-			return m.Kind, m.For
-		}
+		proc.script(mishaps)
 		puller, err := New(proc, proc, p.config("pull", proc.ctx), quiet)
 		if err != nil {
 			panic(err)
