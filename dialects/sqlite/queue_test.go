@@ -3,12 +3,13 @@ package sqlite
 import (
 	"errors"
 	"fmt"
-	"github.com/golang-migrate/migrate/v4"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/golang-migrate/migrate/v4"
 
 	"github.com/weir-cdc/weir"
 )
