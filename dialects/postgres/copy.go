@@ -86,12 +86,21 @@ var neutralForms = map[weir.Kind]*regexp.Regexp{
 	weir.Float32:     regexp.MustCompile(`^(-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|NaN|-?Infinity)$`),
 	weir.Float64:     regexp.MustCompile(`^(-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|NaN|-?Infinity)$`),
 	weir.Decimal:     regexp.MustCompile(`^([-+]?[0-9]*(\.[0-9]*)?([eE][-+]?[0-9]+)?|NaN|-?Infinity)$`),
-	weir.Date:        regexp.MustCompile(`^([0-9]{4,7}-[0-9]{2}-[0-9]{2}( BC)?|-?infinity)$`),
-	weir.Time:        regexp.MustCompile(`^[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6}0*)?$`),
-	weir.TimeTZ:      regexp.MustCompile(`^[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6}0*)?[-+][0-9]{2}(:[0-9]{2}){0,2}$`),
-	weir.Timestamp:   regexp.MustCompile(`^([0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6}0*)?( BC)?|-?infinity)$`),
-	weir.TimestampTZ: regexp.MustCompile(`^([0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6}0*)?[-+][0-9]{2}(:[0-9]{2}){0,2}( BC)?|-?infinity)$`),
+	weir.Date:        regexp.MustCompile(`^(` + dateForm + `( BC)?|-?infinity)$`),
+	weir.Time:        regexp.MustCompile(`^(` + timeForm + `|` + midnight + `)$`),
+	weir.TimeTZ:      regexp.MustCompile(`^(` + timeForm + `|` + midnight + `)` + zoneForm + `$`),
+	weir.Timestamp:   regexp.MustCompile(`^(` + dateForm + ` ` + timeForm + `( BC)?|-?infinity)$`),
+	weir.TimestampTZ: regexp.MustCompile(`^(` + dateForm + ` ` + timeForm + zoneForm + `( BC)?|-?infinity)$`),
 }
+
+// PostgreSQL's input would make another time of a second 60, and another day of
+// an hour 24; of a time alone 24:00:00 is a value.
+const (
+	dateForm = `[0-9]{4,7}-[0-9]{2}-[0-9]{2}`
+	timeForm = `([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6}0*)?`
+	midnight = `24:00:00(\.0+)?`
+	zoneForm = `[-+][0-9]{2}(:[0-9]{2}){0,2}`
+)
 
 // refuse says why a neutral field cannot be written to PostgreSQL as it is, or
 // nothing.

@@ -356,7 +356,7 @@ func targetKey(c *weir.Capture, columns []weir.Column, mode weir.Mode) []string 
 
 // createType is the type of a column that the target makes. A PostgreSQL
 // source's type is kept; another engine's limits are not, since it may not have
-// kept them itself.
+// kept them itself. The name is the catalog's own, to which it is compared.
 func createType(c weir.Column, e weir.Encoding) string {
 	if e == Encoding {
 		return c.Native
@@ -383,13 +383,13 @@ func createType(c weir.Column, e weir.Encoding) string {
 	case weir.Date:
 		return "date"
 	case weir.Time:
-		return "time"
+		return "time without time zone"
 	case weir.TimeTZ:
-		return "timetz"
+		return "time with time zone"
 	case weir.Timestamp:
-		return "timestamp"
+		return "timestamp without time zone"
 	case weir.TimestampTZ:
-		return "timestamptz"
+		return "timestamp with time zone"
 	case weir.JSON:
 		return "json"
 	case weir.XML:
