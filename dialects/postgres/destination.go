@@ -225,13 +225,25 @@ func (m *mapped) convert(e weir.Encoding) {
 			// blanks that are cut.
 			m.check = fmt.Sprintf("length(%s::text) > length((%s)::text)", m.expr, exact)
 		}
+	case numbers[m.Kind] && numbers[to.Kind]:
+		// The same number may be written in another way.
+		m.check = fmt.Sprintf("%[1]s::text is distinct from (%[2]s)::text and (%[1]s::text = '-0' or %[1]s::text::numeric is distinct from (%[2]s)::text::numeric)", s, exact)
 	case to.base == "jsonb" && (m.Kind == weir.JSON || m.Kind == weir.Text), to.base == "uuid" && m.Kind == weir.Text:
 		// Another spelling of the same value.
 	case m.stage == "bytea":
 		m.check = fmt.Sprintf("%s::text is distinct from encode(%s, 'hex')", exact, s)
 	default:
-		m.check = fmt.Sprintf("%s::text is distinct from (%s)::text::%s::text", s, exact, m.stage)
+		from := m.stage
+		if e == weir.EncodingText {
+			from = createType(m.Column, e)
+		}
+		m.check = fmt.Sprintf("%s::%s::text is distinct from (%s)::text::%[2]s::text", s, from, exact)
 	}
+}
+
+// numbers are the kinds whose values compare as numbers.
+var numbers = map[weir.Kind]bool{
+	weir.Int16: true, weir.Int32: true, weir.Int64: true, weir.Float32: true, weir.Float64: true, weir.Decimal: true,
 }
 
 func textual(base string) bool {

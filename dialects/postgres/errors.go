@@ -102,6 +102,8 @@ func rowFault(err error) (pg *pgconn.PgError, constraint, ok bool) {
 	switch {
 	case pg.Code == "23505", pg.Code == "23503", pg.Code == "23P01":
 		return pg, true, true
+	case pg.Code == "0A000" && strings.HasPrefix(pg.Message, "cannot convert "): // NaN or Infinity to an integer
+		return pg, false, true
 	case strings.HasPrefix(pg.Code, "22"), strings.HasPrefix(pg.Code, "23"), pg.Code == "54000", pg.Code == "42846",
 		pg.Code == "P0001", pg.Code == "44000", strings.HasPrefix(pg.Code, "38"), strings.HasPrefix(pg.Code, "39"):
 		return pg, false, true

@@ -235,9 +235,11 @@ func (iso *isolation) explain(ctx context.Context, u unit, e *weir.RowError) err
 		a := application{tx: iso.tx, mode: iso.mode, batch: batch, dests: []*destination{&one}, round: iso.rounds}
 		err := a.load(ctx, 0)
 		if err == nil {
-			full := m.target.Native
-			if m.target.asText {
-				full = m.target.base
+			// The column's own type: a domain may refuse what the type under it takes.
+			var full string
+			if err := iso.tx.QueryRow(ctx, "select format_type(a.atttypid, a.atttypmod) from pg_attribute a where a.attrelid = $1::text::regclass and a.attname = $2",
+				one.name, m.target.Name).Scan(&full); err != nil {
+				return err
 			}
 			err = a.exec(ctx, 0, fmt.Sprintf("select (%s)::%s from %s s", m.expr, full, a.stage(0)))
 		}
