@@ -79,6 +79,24 @@ func TestValues_PostgresToPostgres(t *testing.T) {
 	}
 }
 
+// TestValues_PostgresByHand brings values into columns that somebody made.
+func TestValues_PostgresByHand(t *testing.T) {
+	for _, enc := range []weir.Encoding{postgres.Encoding, weir.EncodingText} {
+		t.Run(string(enc), func(t *testing.T) {
+			t.Parallel()
+			var values []dialecttest.Value
+			for _, v := range byHand {
+				neutral := v.neutral
+				if neutral == "" {
+					neutral = v.want
+				}
+				values = append(values, dialecttest.Value{Type: v.typ, Into: v.into, Literal: v.literal, Neutral: neutral, Want: v.want, Refused: v.want == refused})
+			}
+			dialecttest.ExerciseValues(t, onPostgres, onPostgres, enc, postgresTypes, values)
+		})
+	}
+}
+
 func TestValues_PostgresToSQLite(t *testing.T) {
 	t.Parallel()
 	var values []dialecttest.Value

@@ -14,6 +14,9 @@ import (
 type Value struct {
 	// Type is the source column's, as its DDL takes it.
 	Type string
+	// Into is the type of the column at the target, made by hand; empty means
+	// that the target makes it.
+	Into string
 	// Literal is the value, as an expression of the source's.
 	Literal string
 	// Neutral is its text in [weir.EncodingText], or <null>. It is not looked at
@@ -30,40 +33,53 @@ type Value struct {
 
 // ExerciseValues brings each value from one engine to the other in the given
 // encoding. Of from and to it uses Name, NewDatabase, OpenSource, OpenTarget,
-// Connect, Schema and AsText. setup are statements for the source that the types
-// need.
+// Connect, Schema and AsText. setup are statements that the types need: for the
+// source, and for a target of the same engine.
 func ExerciseValues(t *testing.T, from, to Engine, enc weir.Encoding, setup []string, values []Value) {
 	s := newSource(t, from, setup...)
-	tg := newTarget(t, to, weir.TargetOptions{})
-	byType := map[string][]Value{}
-	var types []string
+	var atTarget []string
+	if from.Name == to.Name {
+		atTarget = setup
+	}
+	tg := newTarget(t, to, weir.TargetOptions{}, atTarget...)
+	type column struct{ typ, into string }
+	byType := map[column][]Value{}
+	var types []column
 	for _, v := range values {
-		if byType[v.Type] == nil {
-			types = append(types, v.Type)
+		c := column{v.Type, v.Into}
+		if byType[c] == nil {
+			types = append(types, c)
 		}
-		byType[v.Type] = append(byType[v.Type], v)
+		byType[c] = append(byType[c], v)
 	}
 	var specs []weir.CaptureSpec
-	for i, typ := range types {
-		s.execf("create table v%d (id integer not null primary key, v %s)", i, typ)
+	for i, c := range types {
+		const table = "create table v%d (id integer not null primary key, v %s)"
+		s.execf(table, i, c.typ)
+		if c.into != "" {
+			tg.execf(table, i, c.into)
+		}
 		specs = append(specs, s.plain(fmt.Sprintf("v%d", i)))
 	}
 	s.apply(specs...)
-	for i, typ := range types {
-		for j, v := range byType[typ] {
+	for i, c := range types {
+		for j, v := range byType[c] {
 			if _, err := s.sql.ExecContext(t.Context(), fmt.Sprintf("insert into v%d values (%d, %s)", i, j, v.Literal)); err != nil {
 				t.Fatalf("%s %.100s: %v", v.Type, v.Literal, err)
 			}
 		}
 	}
 	s.fold()
-	for i, typ := range types {
-		name := typ
+	for i, c := range types {
+		name := c.typ
 		if name == "" {
 			name = "no type"
 		}
+		if c.into != "" {
+			name += " into " + c.into
+		}
 		t.Run(name, func(t *testing.T) {
-			bring(t, s, tg, fmt.Sprintf("v%d", i), enc, byType[typ])
+			bring(t, s, tg, fmt.Sprintf("v%d", i), enc, byType[c])
 		})
 	}
 }
@@ -136,7 +152,7 @@ func bring(t *testing.T, s *source, tg *target, table string, enc weir.Encoding,
 		case fault != nil:
 			t.Errorf("%s %.100s: refused by %v, want %q", v.Type, v.Literal, fault, want)
 		case got != want:
-			t.Errorf("%s %.100s: arrived as %q, want %q", v.Type, v.Literal, got, want)
+			t.Errorf("%s %.100s: arrived as %q, want %q", v.Type+" "+v.Into, v.Literal, got, want)
 		}
 	}
 }
