@@ -62,7 +62,7 @@ var (
 	writes = rapid.Custom(func(t *rapid.T) write {
 		return write{
 			Wait: rapid.SampledFrom(durations).Draw(t, "wait"),
-			Do:   rapid.SampledFrom([]string{"put", "put", "put", "delete", "move", "swap", "swap", "bad", "tag both", "unknown"}).Draw(t, "do"),
+			Do:   rapid.SampledFrom([]string{"put", "put", "put", "put all", "put all", "delete", "move", "swap", "swap", "bad", "tag both", "unknown"}).Draw(t, "do"),
 			A:    rapid.IntRange(1, modelKeys).Draw(t, "a"), B: rapid.IntRange(1, modelKeys).Draw(t, "b"),
 			Held:   rapid.SampledFrom([]time.Duration{0, 0, 0, 300 * time.Millisecond, 20 * time.Second}).Draw(t, "held"),
 			Undone: rapid.SampledFrom([]bool{false, false, false, false, true}).Draw(t, "undone"),
@@ -142,6 +142,7 @@ func (p plan) slot(ctx context.Context, w *world, mishaps map[string][]mishap, l
 		proc := newProcess(w)
 		proc.wg = late
 		proc.script(mishaps)
+		proc.latency = 200 * time.Millisecond
 		puller, err := New(proc, proc, p.config("pull", proc.ctx), quiet)
 		if err != nil {
 			panic(err)
@@ -273,6 +274,12 @@ func (x write) commit(w *world) {
 	switch x.Do {
 	case "put", "bad":
 		w.writeLocked(x.A, &row{unique: a.unique, bad: x.Do == "bad"}, x.Defer)
+	case "put all":
+		for key := 1; key <= modelKeys; key++ {
+			if r, there := w.rows[key]; there && !w.locked[key] {
+				w.writeLocked(key, &row{unique: r.unique}, x.Defer)
+			}
+		}
 	case "delete":
 		if there {
 			w.writeLocked(x.A, nil, x.Defer)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ type process struct {
 	kill  context.CancelFunc
 	wg    *sync.WaitGroup // of effects that come late
 	fault func(op string) (fault, time.Duration)
+	// latency is the longest that a call takes without a fault.
+	latency time.Duration
 
 	mu     sync.Mutex
 	frozen time.Time
@@ -103,6 +106,10 @@ func (p *process) call(ctx context.Context, side weir.Side, op string, pull weir
 	p.mu.Lock()
 	p.calls = append(p.calls, op)
 	p.mu.Unlock()
+	if p.latency > 0 {
+		time.Sleep(rand.N(p.latency))
+		p.thaw()
+	}
 	kind, d := p.fault(op)
 	if kind == freezeBefore {
 		p.freeze(d)
