@@ -82,7 +82,6 @@ func engine() dialecttest.Engine {
 		SingleWriter: true,
 		FoldedNames:  true,
 		KeysFixed:    true,
-		HandTagsFold: true,
 	}
 }
 

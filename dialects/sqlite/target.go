@@ -186,16 +186,14 @@ func (t *Target) Ship(ctx context.Context, s weir.Shipment) error {
 		return err
 	}
 	err := t.ship(ctx, s, false)
-	if others, ok := constraintFault(err); ok && others && len(s.Batch.Tables) > 0 {
-		var r *weir.RowError
-		if !errors.As(err, &r) { // a deferred foreign key speaks at the commit
-			err = rowErrorOf(err, s.Batch.Tables[0].Capture.Table.Name, true)
-		}
-	}
 	var r *weir.RowError
 	if errors.As(err, &r) && isUnique(r) {
 		// Rows of the batch may have changed their unique values among them.
 		err = t.ship(ctx, s, true)
+	}
+	if others, ok := constraintFault(err); ok && others && len(s.Batch.Tables) > 0 && !errors.As(err, &r) {
+		// A deferred foreign key speaks at the commit.
+		err = rowErrorOf(err, s.Batch.Tables[0].Capture.Table.Name, true)
 	}
 	return err
 }
