@@ -21,6 +21,7 @@ var claimTests = []test{
 	{"Concurrent", testClaimConcurrent},
 	{"Chains", testClaimChains},
 	{"BothTypes", testClaimBothTypes},
+	{"BothTypesConcurrent", testClaimBothTypesConcurrent},
 	{"ExpiredHolds", testClaimExpiredHolds},
 	{"LockedRows", testClaimLockedRows},
 }
@@ -364,6 +365,53 @@ func testClaimBothTypes(t *testing.T, e Engine) {
 	req.ChangeTypes = []string{weir.InstanceInserted}
 	if p, err := s.Claim(t.Context(), req); !errors.Is(err, weir.ErrQueueEmpty) {
 		t.Errorf("Claim of the other type = %+v, %v, want ErrQueueEmpty", p, err)
+	}
+}
+
+// testClaimBothTypesConcurrent: claims see what other claims have just taken.
+func testClaimBothTypesConcurrent(t *testing.T, e Engine) {
+	const n = 150
+	s := orders(t, e, 0)
+	concept := s.capture("orders", "").ConceptGUID
+	for range n {
+		g := weir.NewGUID()
+		s.exec(e.InsertQueued(g, concept, weir.InstanceInserted, "1"), e.InsertQueued(g, concept, weir.InstanceDeleted, "1"))
+	}
+	var mu sync.Mutex
+	took := map[weir.GUID]int{}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for {
+				req := s.request(3)
+				req.ChangeTypes = [][]string{{weir.InstanceInserted}, {weir.InstanceDeleted}, nil}[i%3]
+				p, err := s.Claim(t.Context(), req)
+				if errors.As(err, new(*weir.UnavailableError)) {
+					continue
+				}
+				if errors.Is(err, weir.ErrQueueEmpty) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for _, c := range p.Changes {
+					took[c.InstanceGUID]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for g, times := range took {
+		if times > 1 {
+			t.Errorf("instance %s is in flight %d times", g, times)
+		}
+	}
+	if len(took) != n {
+		t.Errorf("eight pullers took %d instances of %d", len(took), n)
 	}
 }
 

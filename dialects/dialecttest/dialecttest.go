@@ -84,12 +84,12 @@ type Engine struct {
 	// exchange keys; KeysFixed says that none may.
 	KeySwaps  string
 	KeysFixed bool
-	// AlterKey: ALTER TABLE can change a primary key.
+	// AlterKey: ALTER TABLE can add and drop keys.
 	AlterKey bool
+	// NoDeferrable: no constraint can be deferred to the commit.
+	NoDeferrable bool
 	// Truncate: the engine has TRUNCATE, and it tags.
 	Truncate bool
-	// HandTagsFold: a tag by hand goes by the inbox.
-	HandTagsFold bool
 }
 
 type test struct {
