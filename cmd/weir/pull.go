@@ -138,14 +138,20 @@ func sameTable(name string, table weir.Table) bool {
 }
 
 func queueRelease(a *app) *cobra.Command {
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "release PULLGUID",
 		Short: "Finish a pull that nobody works on, by the word of the target's ledger",
 		Long: `Finish a pull whose puller is gone, without waiting for its lease. The target's
 ledger decides: a pull that committed there is settled; any other is revoked, so
 that it can never commit, and its changes go back to the queue. A puller that is
-at work on it after all finds that out and loses nothing.`,
-		Example: `  weir queue release 6f9619ff-8b86-4d01-b42d-00cf4fc964ff`,
+at work on it after all finds that out and loses nothing.
+
+With --force no ledger is asked, and the changes go back to the queue: for a pull
+whose target is gone for good. If that target still lives and a puller still works
+for it, the puller may bring an older version of a row there.`,
+		Example: `  weir queue release 6f9619ff-8b86-4d01-b42d-00cf4fc964ff
+  weir queue release --force 6f9619ff-8b86-4d01-b42d-00cf4fc964ff`,
 		Args:    exactArgs("PULLGUID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			guid, err := weir.ParseGUID(args[0])
@@ -153,10 +159,18 @@ at work on it after all finds that out and loses nothing.`,
 				return usagef("weir status lists the pulls that live", "%q is no PullGUID", args[0])
 			}
 			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) error {
+				if force {
+					if err := s.Release(ctx, guid); err != nil {
+						return err
+					}
+					_, err := fmt.Fprintf(a.stdout, "pull %s is released without its ledger's word\n", guid)
+					return err
+				}
 				return a.release(ctx, c, s, guid)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "do not ask the target's ledger: the target is gone for good")
 	return cmd
 }
 

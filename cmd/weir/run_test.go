@@ -215,6 +215,11 @@ func TestQueueRelease(t *testing.T) {
 			}
 
 			pull = claim()
+			if r := l.weir(exitDone, "queue", "release", "--force", pull.PullGUID.String()); r.out != "pull "+pull.PullGUID.String()+" is released without its ledger's word\n" {
+				t.Errorf("release --force: %s", r.out)
+			}
+
+			pull = claim()
 			read, err := s.Read(ctx, pull, weir.ReadRequest{Encoding: target.Encoding(), MaxBytes: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
