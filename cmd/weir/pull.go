@@ -152,7 +152,7 @@ whose target is gone for good. If that target still lives and a puller still wor
 for it, the puller may bring an older version of a row there.`,
 		Example: `  weir queue release 6f9619ff-8b86-4d01-b42d-00cf4fc964ff
   weir queue release --force 6f9619ff-8b86-4d01-b42d-00cf4fc964ff`,
-		Args:    exactArgs("PULLGUID"),
+		Args: exactArgs("PULLGUID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			guid, err := weir.ParseGUID(args[0])
 			if err != nil {
