@@ -126,7 +126,7 @@ func (s *Source) tagging(p *plan) tagging {
 		keys := func(rows string) string {
 			return fmt.Sprintf("(select array_agg(%s) as keys from (select %s from %s r limit %d) x)", record, strings.Join(list, ", "), rows, n+1)
 		}
-		return fmt.Sprintf("(select n.keys = o.keys and cardinality(n.keys) <= %d from %s n, %s o)", n, keys(newRows), keys(oldRows))
+		return fmt.Sprintf("(select n.keys is not distinct from o.keys and coalesce(cardinality(n.keys), 0) <= %d from %s n, %s o)", n, keys(newRows), keys(oldRows))
 	}
 	t.KeysKept, t.KeysKeptInMany = kept(largeStatement), kept(arrayStatement)
 	atMost := func(rows string, n int) string {
