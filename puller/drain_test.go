@@ -700,3 +700,38 @@ func TestDrain_TargetAway(t *testing.T) {
 		s.free(1)
 	})
 }
+
+// A run ends beside writers who do not rest, and not before it has shipped what
+// was there when it began.
+func TestDrain_RestlessWriters(t *testing.T) {
+	act(t, Config{Batch: 4}, func(s *scene) {
+		s.fill(9)
+		s.tagBoth(1) // the second waits for the first, and the next claims look behind it
+		s.change(place{1, weir.InstanceDeleted}).on = s.change(place{1, weir.InstanceInserted}).on.Add(1)
+		writes, wrote := context.WithCancel(s.t.Context())
+		go func() {
+			for writes.Err() == nil {
+				s.put(20, row{unique: 20}, false)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}()
+		s.proc.latency = time.Second
+		start := time.Now()
+		r := s.drain()
+		wrote()
+		if took := time.Since(start); took > 25*time.Second {
+			t.Errorf("it took %v: %+v", took, r)
+		}
+		s.mu.Lock()
+		for at := range s.queue {
+			if at.key != 20 {
+				t.Errorf("key %d was there when the run began, and is left", at.key)
+			}
+		}
+		s.mu.Unlock()
+		time.Sleep(time.Second)
+		s.proc.latency = 0
+		s.drain()
+		s.rest()
+	})
+}

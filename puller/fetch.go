@@ -111,13 +111,20 @@ func (f *fetcher) claim(ctx context.Context) (*work, error) {
 		if f.began.IsZero() {
 			f.began = pull.LeaseUntil.Add(-p.cfg.Lease)
 		}
-		last := len(pull.Changes) < f.limit && pull.Changes[0].ChangedOn.After(f.began)
 		if widest := p.cfg.Batch * widerBatch; len(pull.Changes) == limit && limit < widest && stubborn(pull) {
 			p.releaseGUID(pull.PullGUID)
 			limit = widest
 			continue
 		}
-		f.from = pull.Changes[len(pull.Changes)-1].ChangedOn
+		// What is claimed is all that can be, and came since the run began. Only a
+		// claim without a hint knows that nothing older is left.
+		fresh := len(pull.Changes) < limit && pull.Changes[0].ChangedOn.After(f.began)
+		last := fresh && f.from.IsZero()
+		if fresh {
+			f.from, f.looked = time.Time{}, time.Now()
+		} else {
+			f.from = pull.Changes[len(pull.Changes)-1].ChangedOn
+		}
 		return &work{pull: pull, beat: p.beat(pull.PullGUID), last: last}, nil
 	}
 }
