@@ -31,6 +31,18 @@ func (s *source) backfill(from Source, id int32, limit int, restart bool) weir.B
 	return p
 }
 
+// backfillAll goes on until the backfill is done.
+func (s *source) backfillAll(id int32, limit int) weir.BackfillProgress {
+	s.t.Helper()
+	for range 100 {
+		if p := s.backfill(s, id, limit, false); p.Done {
+			return p
+		}
+	}
+	s.t.Fatal("100 chunks, and the backfill is not done")
+	return weir.BackfillProgress{}
+}
+
 // existing makes a source whose rows, keys first to last, are older than their
 // capture.
 func existing(t *testing.T, e Engine, first, last int) *source {
@@ -141,16 +153,8 @@ func testBackfillKeys(t *testing.T, e Engine) {
 		s.exec("insert into shapes values " + strings.Join(values, ", "))
 		s.apply(s.plain("shapes"))
 		id := s.capture("shapes", "").ID
-		for i := 0; ; i++ {
-			if p := s.backfill(s, id, 3, false); p.Done {
-				if p.Tagged != int64(len(shape.keys)) {
-					t.Errorf("%s: Backfill ends with %+v, want %d tagged", shape.name, p, len(shape.keys))
-				}
-				break
-			}
-			if i > len(shape.keys) {
-				t.Fatalf("%s: Backfill does not end", shape.name)
-			}
+		if p := s.backfillAll(id, 3); p.Tagged != int64(len(shape.keys)) {
+			t.Errorf("%s: Backfill ends with %+v, want %d tagged", shape.name, p, len(shape.keys))
 		}
 		backfilled := s.guids(s.capture("shapes", ""))
 		s.wantTake(shape.name, want...)
@@ -170,8 +174,7 @@ func testBackfillDeletes(t *testing.T, e Engine) {
 	s.backfill(s, id, 10, false)
 	// Tagged and not folded, folded and not shipped, not reached.
 	s.exec("delete from orders where id in (3, 10, 11, 20)", "update orders set id = 30 where id = 4", "update orders set id = 104 where id = 12")
-	for !s.backfill(s, id, 10, false).Done {
-	}
+	s.backfillAll(id, 10)
 	s.fold()
 	s.exec("delete from orders where id = 5")
 	var want []string
@@ -192,10 +195,8 @@ func testBackfillKinds(t *testing.T, e Engine) {
 	specs := three(s)
 	specs[2].Queues = []string{"lake"}
 	s.apply(specs...)
-	for !s.backfill(s, s.capture("things", "").ID, 1, false).Done {
-	}
-	for !s.backfill(s, s.capture("events", "Thing Event Changed").ID, 1, false).Done {
-	}
+	s.backfillAll(s.capture("things", "").ID, 1)
+	s.backfillAll(s.capture("events", "Thing Event Changed").ID, 1)
 	s.fold()
 	if r := s.row(a, weir.InstanceInserted); r.ConceptGUID != c || r.OldPrimaryKey != "p" {
 		t.Errorf("the instance's change is %+v, want its concept and old key", r)
