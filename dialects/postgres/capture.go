@@ -217,23 +217,35 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 func (s *Source) attach(ctx context.Context, p *plan) ([]string, error) {
 	t := p.table
 	var warnings []string
-	rows, err := s.pool.Query(ctx, catalogSQL("family"), int64(t.oid))
+	rows, err := s.pool.Query(ctx, catalogSQL("family"), int64(t.oid), triggerName(p.ID, "insert"))
 	if err != nil {
 		return nil, translate(err, weir.AtSource, "describe", t.String())
 	}
 	var schema, name, kind string
 	var oid int64
-	var subscribed bool
-	if _, err := pgx.ForEachRow(rows, []any{&schema, &name, &oid, &kind, &subscribed}, func() error {
+	var subscribed, has, rootHas bool
+	var foreign, late []string
+	if _, err := pgx.ForEachRow(rows, []any{&schema, &name, &oid, &kind, &subscribed, &has}, func() error {
 		m := member{Table: weir.Table{Schema: schema, Name: name}, oid: uint32(oid)}
 		p.rowLevel = p.rowLevel || subscribed
-		if kind == "f" {
-			warnings = append(warnings, fmt.Sprintf("partition %s of %s is a foreign table: changes that do not name it or its root here are not captured", m, t))
+		rootHas = rootHas || has && m.oid == t.oid
+		switch {
+		case kind == "f":
+			foreign = append(foreign, m.String())
+		case kind == "r" && rootHas && !has:
+			late = append(late, m.String())
 		}
 		p.family = append(p.family, m)
 		return nil
 	}); err != nil {
 		return nil, translate(err, weir.AtSource, "describe", t.String())
+	}
+	if len(foreign) > 0 {
+		return nil, &weir.ConfigError{Key: "captures: " + t.String(), Err: fmt.Errorf("%s belongs to it and is a foreign table: its rows cannot be captured here, and statements on %s that reach it would fail", strings.Join(foreign, ", "), t),
+			Hint: "detach it, and capture it where it is"}
+	}
+	for _, name := range late {
+		warnings = append(warnings, fmt.Sprintf("%s became part of %s after its capture: the rows that it came with, and those written by its own name until now, are not tagged; run weir backfill %s after apply", name, t, t))
 	}
 	if t.children {
 		warnings = append(warnings, fmt.Sprintf("%s has inheritance children: their rows are captured with it, and keys must be unique over all of them, which PostgreSQL does not enforce", t))

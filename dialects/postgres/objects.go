@@ -341,7 +341,7 @@ const (
 func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 	make := func(event, timing, references, level string, bits int) weir.Object {
 		function := p.functionName(event)
-		name := fmt.Sprintf("weir_%d_%s", p.ID, event)
+		name := triggerName(p.ID, event)
 		enabled, enable := "O", "enable trigger "
 		if p.rowLevel {
 			enabled, enable = "A", "enable always trigger "
@@ -379,6 +379,10 @@ func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 		make("delete", "after", " referencing old table as old_rows", "statement", triggerDelete),
 		truncate,
 	}
+}
+
+func triggerName(capture int32, event string) string {
+	return fmt.Sprintf("weir_%d_%s", capture, event)
 }
 
 func triggerFingerprint(bits int, enabled, function, oldTable, newTable string) string {

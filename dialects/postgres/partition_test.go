@@ -1,0 +1,153 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/triggers"
+)
+
+const measurements = `create table public.m (k integer primary key, v text) partition by range (k);
+	create table public.m1 partition of public.m for values from (0) to (100);
+	create table public.m2 partition of public.m for values from (100) to (200)`
+
+// TestPartitionAttached: a partition attached later is found missing; apply
+// captures it, and says that the rows it came with are not tagged.
+func TestPartitionAttached(t *testing.T) {
+	w := newWorld(t, measurements)
+	ctx := context.Background()
+	spec := plain("public", "m")
+	w.apply(spec)
+	for _, how := range []string{
+		"create table public.late (v text, k integer not null); insert into public.late values ('came along', 250); alter table public.m attach partition public.late for values from (200) to (300)",
+		"create table public.fresh partition of public.m for values from (300) to (400)",
+		"create table public.deep partition of public.m for values from (400) to (500) partition by range (k); create table public.leaf partition of public.deep for values from (400) to (450)",
+	} {
+		w.exec(how)
+	}
+	w.exec("insert into public.m values (350, 'by the root')")
+	w.wantTook("by the root, before apply", "I 350")
+	w.exec("insert into public.fresh values (351, 'by name')")
+	w.wantTook("not seen before apply")
+
+	p := w.plan(spec)
+	var missing []string
+	for _, s := range p.Steps {
+		if s.Action != triggers.Create || s.Object.Kind != weir.Trigger {
+			t.Errorf("%s of %s %s", s.Action, s.Object.Kind, s.Object.Name)
+		}
+		if name := s.Object.Table.Name; !slices.Contains(missing, name) {
+			missing = append(missing, name)
+		}
+	}
+	if want := []string{"deep", "fresh", "late", "leaf"}; !slices.Equal(missing, want) || len(p.Steps) != 16 {
+		t.Errorf("%d triggers are missing on %v, want 16 on %v", len(p.Steps), missing, want)
+	}
+	warned := slices.ContainsFunc(p.Warnings, func(s string) bool {
+		return strings.Contains(s, "public.late") && strings.Contains(s, "weir backfill public.m")
+	})
+	if !warned {
+		t.Errorf("no warning about the rows of public.late: %q", p.Warnings)
+	}
+	if err := triggers.Check(ctx, w.src, []weir.CaptureSpec{spec}); err == nil || !strings.Contains(err.Error(), "public.late") {
+		t.Errorf("check: %v, want public.late's triggers missing", err)
+	}
+	w.apply(spec)
+	if warnings := w.plan(spec).Warnings; len(warnings) != 0 {
+		t.Errorf("still warned after apply: %q", warnings)
+	}
+	w.exec("update public.late set v = 'x'; insert into public.leaf values (401, 'y'); delete from public.fresh where k = 351; insert into public.deep values (402, 'z')")
+	w.wantTook("by name, after apply", "I 250", "I 401", "D 351", "I 402")
+}
+
+// TestPartitionDetached: the rows of a detached partition are not gone because
+// they left with it: reading stops until a person looks, and apply takes off
+// the triggers that are left.
+func TestPartitionDetached(t *testing.T) {
+	w := newWorld(t, measurements)
+	ctx := context.Background()
+	spec := plain("public", "m")
+	w.apply(spec)
+	w.exec("insert into public.m values (1, 'a'), (101, 'b')")
+	w.exec("alter table public.m detach partition public.m2")
+	w.fold()
+	pull := w.claim(10)
+	_, err := w.src.Read(ctx, pull, weir.ReadRequest{Encoding: weir.EncodingText})
+	drift(t, err, "m2 no longer belongs to it")
+	if err := w.src.Release(ctx, pull.PullGUID); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("insert into public.m2 values (102, 'still captured')")
+
+	p := w.plan(spec)
+	if len(p.Steps) != 4 {
+		t.Errorf("plan:\n%s\nwant the four triggers of m2 dropped", p.SQL())
+	}
+	for _, s := range p.Steps {
+		if s.Action != triggers.Drop || s.Object.Table.Name != "m2" || s.Group.Name != "m" {
+			t.Errorf("%s of %s on %s in the group of %s", s.Action, s.Object.Name, s.Object.Table, s.Group)
+		}
+	}
+	w.apply(spec)
+	if n := one[int64](w, "select count(*) from pg_trigger where tgrelid = 'public.m2'::regclass"); n != 0 {
+		t.Errorf("%d triggers left on m2", n)
+	}
+	w.exec("insert into public.m2 values (103, 'no more')")
+	rows, err := w.read()
+	if want := []string{"101: gone", "102: gone", "1: 1,a"}; err != nil || !slices.Equal(rows, want) {
+		t.Errorf("read %q, %v, want %q", rows, err, want)
+	}
+
+	// It comes back with all that it has.
+	w.exec("alter table public.m attach partition public.m2 for values from (100) to (200)")
+	w.apply(spec)
+	w.exec("update public.m2 set v = 'back' where k = 101")
+	rows, err = w.read()
+	if want := []string{"101: 101,back"}; err != nil || !slices.Equal(rows, want) {
+		t.Errorf("read %q, %v, want %q", rows, err, want)
+	}
+}
+
+// TestInheritanceChildLeaves is the same for an inheritance child.
+func TestInheritanceChildLeaves(t *testing.T) {
+	w := newWorld(t, "create table public.p (k integer primary key, v text)", "create table public.c (primary key (k)) inherits (public.p)")
+	spec := plain("public", "p")
+	w.apply(spec)
+	w.exec("insert into public.c values (1, 'a')")
+	w.exec("alter table public.c no inherit public.p")
+	_, err := w.read()
+	drift(t, err, "c no longer belongs to it")
+	w.apply(spec)
+	w.exec("update public.c set v = 'b'")
+	w.wantTook("after it left")
+	w.exec("create table public.d (x text, primary key (k)) inherits (public.p)")
+	missing := 0
+	for _, s := range w.plan(spec).Steps {
+		if s.Object.Kind == weir.Trigger && s.Object.Table.Name == "d" && s.Action == triggers.Create {
+			missing++
+		}
+	}
+	if missing != 4 {
+		t.Errorf("%d triggers are missing on d, want 4", missing)
+	}
+	w.apply(spec)
+	w.exec("insert into public.d values (2, 'b', 'x')")
+	w.wantTook("of the new child", "I 2")
+}
+
+// TestForeignChild: triggers with transition tables make every statement that
+// reaches a foreign table fail, so such a family is refused.
+func TestForeignChild(t *testing.T) {
+	w := newWorld(t, "create table public.p (k integer primary key, v text)",
+		"create foreign data wrapper nowhere", "create server far foreign data wrapper nowhere",
+		"create foreign table public.away () inherits (public.p) server far")
+	_, err := w.src.Resolve(context.Background(), []weir.CaptureSpec{plain("public", "p")})
+	var c *weir.ConfigError
+	if !errors.As(err, &c) || !strings.Contains(err.Error(), "public.away") {
+		t.Errorf("%v, want a *weir.ConfigError about public.away", err)
+	}
+}
