@@ -60,7 +60,7 @@ func (a *app) run(ctx context.Context, c *config.Config) (err error) {
 		if _, err := l.target.get(ctx); refused(err) {
 			return err
 		}
-		jobs = append(jobs, scheduler.Job{Name: c.Pulls[i].Name, Schedule: s, Run: l.run})
+		jobs = append(jobs, scheduler.Job{Name: c.Pulls[i].Name, Schedule: s, Run: l.run, Fold: l.fold})
 	}
 	a.log.Info("running", "pulls", len(jobs), "source", c.Source.URL)
 	stopping := sync.OnceFunc(func() { a.log.Info("stopping after the batches in hand") })
@@ -104,7 +104,9 @@ func (l *lane) run(ctx context.Context) (puller.Result, error) {
 	}
 	t, err := l.target.get(ctx)
 	if err != nil {
-		return puller.Result{}, err
+		// The inbox must not grow while the target cannot be opened.
+		r, foldErr := puller.FoldOnly(ctx, s)
+		return r, errors.Join(err, foldErr)
 	}
 	if l.puller == nil {
 		if l.puller, err = l.app.puller(ctx, l.config, l.place, s, t, false); err != nil {
@@ -113,6 +115,15 @@ func (l *lane) run(ctx context.Context) (puller.Result, error) {
 	}
 	r, err := l.puller.Drain(ctx)
 	return r, locate(l.config, l.place, err)
+}
+
+// fold keeps the inbox short while the pull waits for its target.
+func (l *lane) fold(ctx context.Context) (puller.Result, error) {
+	s, err := l.source.get(ctx)
+	if err != nil {
+		return puller.Result{}, err
+	}
+	return puller.FoldOnly(ctx, s)
 }
 
 // opener opens something when it is first wanted, and again after it failed.
