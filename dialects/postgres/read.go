@@ -41,19 +41,48 @@ func (s *Source) Read(ctx context.Context, pull *weir.Pull, req weir.ReadRequest
 		return nil, translate(err, weir.AtSource, "read", "")
 	}
 	defer conn.Release()
+	// The locks come before the snapshot: a table that is rewritten between the
+	// two would look empty. So what to lock is read before.
+	before, err := s.readRegistry(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
 	t, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return nil, translate(err, weir.AtSource, "read", "")
 	}
 	defer rollback(ctx, t)
-	res, err := s.read(ctx, t, pull, req)
+	locked, err := lockTables(ctx, t, before, pull)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.read(ctx, t, locked, pull, req)
 	return res, translate(err, weir.AtSource, "read", "")
 }
 
-func (s *Source) read(ctx context.Context, t pgx.Tx, pull *weir.Pull, req weir.ReadRequest) (*weir.ReadResult, error) {
-	if _, err := t.Exec(ctx, "set local lock_timeout = '"+lockTimeout+"'"); err != nil {
-		return nil, err
+// lockTables keeps the tables of a pull as the catalog has them until the
+// transaction ends. It takes no snapshot.
+func lockTables(ctx context.Context, t pgx.Tx, list []registered, pull *weir.Pull) (map[weir.Table]bool, error) {
+	locked := map[weir.Table]bool{}
+	var names []string
+	for _, c := range pull.Changes {
+		if i := captureFor(list, c); i >= 0 && !locked[list[i].Table] {
+			locked[list[i].Table] = true
+			names = append(names, tableName(list[i].Table))
+		}
 	}
+	if len(names) == 0 {
+		return locked, nil
+	}
+	slices.Sort(names)
+	if _, err := t.Exec(ctx, "set local lock_timeout = '"+lockTimeout+"'"); err != nil {
+		return nil, translate(err, weir.AtSource, "read", "")
+	}
+	_, err := t.Exec(ctx, "lock table "+strings.Join(names, ", ")+" in access share mode")
+	return locked, translate(err, weir.AtSource, "read", strings.Join(names, ", "))
+}
+
+func (s *Source) read(ctx context.Context, t pgx.Tx, locked map[weir.Table]bool, pull *weir.Pull, req weir.ReadRequest) (*weir.ReadResult, error) {
 	list, err := s.readRegistry(ctx, t)
 	if err != nil {
 		return nil, err
@@ -80,23 +109,12 @@ func (s *Source) read(ctx context.Context, t pgx.Tx, pull *weir.Pull, req weir.R
 	}
 	slices.Sort(order)
 
-	// The lock comes before the snapshot's first use: what the catalog says
-	// holds until the transaction ends.
-	var lock []string
-	for _, id := range order {
-		lock = append(lock, tableName(groups[id].capture.Table))
-	}
-	if len(lock) > 0 {
-		if _, err := t.Exec(ctx, "lock table "+strings.Join(lock, ", ")+" in access share mode"); err != nil {
-			if len(order) == 1 {
-				return nil, translate(err, weir.AtSource, "read", groups[order[0]].capture.Table.String())
-			}
-			return nil, translate(err, weir.AtSource, "read", "captured tables")
-		}
-	}
 	left := req.MaxBytes
 	for _, id := range order {
 		g := groups[id]
+		if !locked[g.capture.Table] {
+			return nil, &weir.UnavailableError{Side: weir.AtSource, Op: "read", Err: fmt.Errorf("the capture of %s changed meanwhile", g.capture.Table)}
+		}
 		if g.plan, err = planOf(ctx, t, g.capture); err != nil {
 			return nil, err
 		}
