@@ -217,7 +217,7 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 func (s *Source) attach(ctx context.Context, p *plan) ([]string, error) {
 	t := p.table
 	var warnings []string
-	rows, err := s.pool.Query(ctx, catalogSQL("family"), int64(t.oid), triggerName(p.ID, "insert"))
+	rows, err := s.pool.Query(ctx, catalogSQL("family"), int64(t.oid), triggerName(p.ID, "truncate"))
 	if err != nil {
 		return nil, translate(err, weir.AtSource, "describe", t.String())
 	}
@@ -252,10 +252,6 @@ func (s *Source) attach(ctx context.Context, p *plan) ([]string, error) {
 	}
 	if p.rowLevel {
 		warnings = append(warnings, fmt.Sprintf("a subscription writes %s: it gets row-level triggers enabled always, since logical replication fires no others; a large statement costs more", t))
-		if t.partitioned() {
-			// A row trigger on the root is cloned to every partition, now and later.
-			p.family = p.family[:1]
-		}
 	}
 	if p.RefuseTruncate {
 		warnings = append(warnings, fmt.Sprintf("TRUNCATE of %s will fail (truncate: refuse)", t))

@@ -21,7 +21,7 @@ type tagging struct {
 	Schema                  string
 	ID                      int32
 	PresentType, AbsentType string // literals
-	AtOnce, Child           bool
+	AtOnce, Child, RowLevel bool
 	RefuseTruncate          bool
 	New, Old, Both          string // selects of guid, key, concept
 	KeysGone                string // a select that has rows if the statement took keys away
@@ -105,7 +105,7 @@ func (s *Source) tagging(p *plan) tagging {
 	t := tagging{
 		Schema: ident(s.schema), ID: p.ID,
 		PresentType: literal(present), AbsentType: literal(absent),
-		AtOnce: p.Tagging == weir.AtOnce, Ordered: p.Set || p.distinct, Child: p.Kind == weir.Child, RefuseTruncate: p.RefuseTruncate,
+		AtOnce: p.Tagging == weir.AtOnce, Ordered: p.Set || p.distinct, Child: p.Kind == weir.Child, RowLevel: p.rowLevel, RefuseTruncate: p.RefuseTruncate,
 		New: selects(newRows), Old: selects(oldRows),
 		TruncateRows: strings.ReplaceAll(selects("only \x00"), "%", "%%"),
 		Table:        tableName(p.Table), KeyMatch: p.keyMatch("t", "k"),
@@ -342,6 +342,10 @@ func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 	make := func(event, timing, references, level string, bits int) weir.Object {
 		function := p.functionName(event)
 		name := triggerName(p.ID, event)
+		if level == "row" {
+			// A statement's trigger cannot replace one that has clones.
+			name += "_row"
+		}
 		enabled, enable := "O", "enable trigger "
 		if p.rowLevel {
 			enabled, enable = "A", "enable always trigger "
@@ -365,7 +369,12 @@ func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 		}
 	}
 	truncate := make("truncate", "before", "", "statement", triggerBefore|triggerTruncate)
-	if p.rowLevel {
+	switch {
+	case p.rowLevel && p.table.partitioned() && m.oid != p.table.oid:
+		// The root's row triggers are cloned to every partition, now and later;
+		// a statement's are not.
+		return []weir.Object{truncate}
+	case p.rowLevel:
 		return []weir.Object{
 			make("insert", "after", "", "row", triggerRow|triggerInsert),
 			make("update", "after", "", "row", triggerRow|triggerUpdate),

@@ -191,7 +191,7 @@ from pg_trigger g
 join pg_proc p on p.oid = g.tgfoid
 join pg_namespace n on n.oid = p.pronamespace
 where n.nspname = $1 and g.tgname = $3 and g.tgparentid = 0 and g.tgrelid not in (select oid from family)
-limit 1`, schema, int64(p.table.oid), triggerName(p.ID, "insert")).Scan(&name)
+limit 1`, schema, int64(p.table.oid), triggerName(p.ID, "truncate")).Scan(&name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
