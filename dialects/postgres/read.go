@@ -131,8 +131,17 @@ func (s *Source) read(ctx context.Context, t pgx.Tx, locked map[weir.Table]bool,
 			}
 			continue
 		}
-		if _, err := t.Exec(ctx, "savepoint reading"); err != nil {
-			return nil, err
+		// A key that is unique has an index, and a few thousand probes of it cost
+		// less than any walk over the table; the planner thinks otherwise from a few
+		// thousand on. A set's column may have no index.
+		how := "on"
+		if !g.capture.Set {
+			how = "off"
+		}
+		for _, sql := range []string{"set local enable_hashjoin = " + how, "set local enable_mergejoin = " + how, "savepoint reading"} {
+			if _, err := t.Exec(ctx, sql); err != nil {
+				return nil, err
+			}
 		}
 		b, rest, bytes, err := readTable(ctx, t, g, req.Encoding, left)
 		if isDataError(err) {
