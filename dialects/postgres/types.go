@@ -119,7 +119,8 @@ func (c *column) keyText(expr string) (text string, sets []string, ok bool) {
 	case pgtype.ByteaOID:
 		return "encode(" + expr + ", 'hex')", nil, true
 	case pgtype.Float4OID, pgtype.Float8OID:
-		return "(" + expr + " + 0)::text", []string{"extra_float_digits = 3"}, true // -0 equals 0
+		// -0 equals 0; a zero of the same type, or the sum has more digits.
+		return "(" + expr + " + '0'::" + c.base + ")::text", []string{"extra_float_digits = 3"}, true
 	case pgtype.DateOID, pgtype.TimestampOID:
 		return expr + "::text", []string{"datestyle = 'ISO, YMD'"}, true
 	case pgtype.TimestamptzOID:
