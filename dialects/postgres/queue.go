@@ -98,6 +98,7 @@ func (s *Source) Claim(ctx context.Context, req weir.ClaimRequest) (*weir.Pull, 
 		rows, err := t.Query(ctx, "select instance_guid, change_type, changed_on, coalesce(concept_guid, '00000000-0000-0000-0000-000000000000'), "+
 			"coalesce(old_primary_key, ''), old_primary_key is not null, coalesce(capture_id, 0), attempts from "+s.own("claim")+
 			"($1, $2::text::uuid, $3, $4, $5::text::uuid, $6::integer, $7::bigint * interval '1 microsecond', $8::integer[], $9::text[]::uuid[], $10::text[], $11::timestamptz)",
+			pgx.QueryResultFormats{pgx.BinaryFormatCode}, // thousands of rows: no text to parse
 			req.Queue, req.PullGUID.String(), req.Name, req.Puller, req.Ledger.String(), req.Limit, req.Lease.Microseconds(),
 			orNull(req.Captures), orNull(guidTexts(req.Concepts)), orNull(req.ChangeTypes), timeOrNull(req.From))
 		if err != nil {
