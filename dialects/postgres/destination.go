@@ -14,6 +14,7 @@ import (
 // destination is how one source table's rows are written to one target table.
 type destination struct {
 	name    string // quoted
+	oid     uint32
 	message string // for people
 	columns []mapped
 	key     []*column // the target's columns of the capture's key
@@ -59,7 +60,7 @@ func (f *foreignKey) match(referring, referred string) string {
 }
 
 func newDestination(ctx context.Context, q queryer, have *table, b *weir.TableBatch, mode weir.Mode) (*destination, error) {
-	d := &destination{name: tableName(have.Table), message: have.String()}
+	d := &destination{name: tableName(have.Table), oid: have.oid, message: have.String()}
 	config := func(why, hint string) error {
 		return &weir.ConfigError{Key: "target table " + d.message, Err: fmt.Errorf("%s", why), Hint: hint}
 	}

@@ -237,8 +237,8 @@ func (iso *isolation) explain(ctx context.Context, u unit, e *weir.RowError) err
 		if err == nil {
 			// The column's own type: a domain may refuse what the type under it takes.
 			var full string
-			if err := iso.tx.QueryRow(ctx, "select format_type(a.atttypid, a.atttypmod) from pg_attribute a where a.attrelid = $1::text::regclass and a.attname = $2",
-				one.name, m.target.Name).Scan(&full); err != nil {
+			if err := iso.tx.QueryRow(ctx, "select format_type(a.atttypid, a.atttypmod) from pg_attribute a where a.attrelid = $1::bigint::oid and a.attname = $2",
+				int64(one.oid), m.target.Name).Scan(&full); err != nil {
 				return err
 			}
 			err = a.exec(ctx, 0, fmt.Sprintf("select (%s)::%s from %s s", m.expr, full, a.stage(0)))

@@ -20,7 +20,7 @@ var kinds = []struct{ typ, a, same, other, text, otherText string }{
 	{"numeric", "1.0", "1.00", "1.5", "1", "1.5"},
 	{"numeric", "'NaN'", "", "'-Infinity'", "NaN", "-Infinity"},
 	{"numeric(20,4)", "-0.0", "0", "12345678901234.5678", "0", "12345678901234.5678"},
-	{"real", "'-0'", "0", "0.1", "0", "0.1"},
+	{"real", "'-0'", "0", "'0.1'", "0", "0.1"},
 	{"double precision", "'-0'", "0", "0.1", "0", "0.1"},
 	{"double precision", "'NaN'", "", "1e300", "NaN", "1e+300"},
 	{"text", "'a'", "", "'A'", "a", "A"},

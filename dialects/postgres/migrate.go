@@ -91,7 +91,7 @@ func (s *Source) migrate(ctx context.Context, step func(*migrate.Migrate) error)
 		return 0, fmt.Errorf("init: %w", err)
 	}
 	cfg := s.pool.Config().ConnConfig.Copy()
-	cfg.RuntimeParams["search_path"] = ident(s.schema)
+	cfg.RuntimeParams["search_path"] = pgx.Identifier{s.schema}.Sanitize()
 	cfg.RuntimeParams["lock_timeout"] = "10s" // migrate's driver has no context
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
@@ -153,14 +153,8 @@ func migrateCause(err error) error {
 
 func (s *Source) routine(name string) (string, error) {
 	return render("postgres/queue/"+name+".sql", struct{ Schema, SchemaLiteral string }{
-		ident(s.schema), escaped(ident(s.schema)),
+		ident(s.schema), literal(s.schema),
 	})
-}
-
-// escaped is a text for the inside of a quoted literal.
-func escaped(text string) string {
-	q := literal(text)
-	return q[1 : len(q)-1]
 }
 
 // render executes a template of weirsql; a placeholder without a value is an

@@ -10,11 +10,35 @@ import (
 	"github.com/weir-cdc/weir"
 )
 
-// ident quotes one name.
-func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
+// ident quotes one name. What would mean something inside a function's body, a
+// literal or a pattern of format() is written as a Unicode escape, so the result
+// may stand in any of them.
+func ident(name string) string {
+	if !strings.ContainsAny(name, `$%'\`) {
+		return pgx.Identifier{name}.Sanitize()
+	}
+	var b strings.Builder
+	b.WriteString(`U&"`)
+	for _, c := range name {
+		switch c {
+		case '$', '%', '\'', '\\':
+			fmt.Fprintf(&b, `\%04x`, c)
+		case '"':
+			b.WriteString(`""`)
+		default:
+			b.WriteRune(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
 
 // tableName quotes a table's name.
-func tableName(t weir.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+func tableName(t weir.Table) string { return ident(t.Schema) + "." + ident(t.Name) }
+
+// regclass is the text of a table's name for a cast to regclass, which knows no
+// Unicode escapes.
+func regclass(t weir.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
 // idents quotes names and joins them by commas.
 func idents(names []string) string {
@@ -25,11 +49,12 @@ func idents(names []string) string {
 	return strings.Join(q, ", ")
 }
 
-// literal quotes a text for SQL that must stand without parameters (DDL).
+// literal quotes a text for SQL that must stand without parameters (DDL). It may
+// stand in a function's body and in a pattern of format(), too.
 func literal(s string) string {
 	q := "'" + strings.ReplaceAll(s, "'", "''") + "'"
-	if strings.Contains(s, `\`) {
-		return "E" + strings.ReplaceAll(q, `\`, `\\`)
+	if strings.ContainsAny(s, `\$%`) {
+		return "E" + strings.NewReplacer(`\`, `\\`, "$", `\x24`, "%", `\x25`).Replace(q)
 	}
 	return q
 }

@@ -107,18 +107,21 @@ func (s *Source) tagging(p *plan) tagging {
 		PresentType: literal(present), AbsentType: literal(absent),
 		AtOnce: p.Tagging == weir.AtOnce, Ordered: p.Set || p.distinct, Child: p.Kind == weir.Child, RowLevel: p.rowLevel, RefuseTruncate: p.RefuseTruncate,
 		New: selects(newRows), Old: selects(oldRows),
-		TruncateRows: strings.ReplaceAll(selects("only \x00"), "%", "%%"),
+		TruncateRows: selects("only %s"), // ident and literal leave no other % in it
 		Table:        tableName(p.Table), KeyMatch: p.keyMatch("t", "k"),
 	}
-	t.TruncateRows = strings.ReplaceAll(t.TruncateRows, "\x00", "%s")
-	quoted := idents(columns)
-	t.KeysGone = fmt.Sprintf("select %s from %s r except select %s from %s r", quoted, oldRows, quoted, newRows)
+	qualified := make([]string, len(columns))
+	for i, c := range columns {
+		qualified[i] = "r." + ident(c)
+	}
+	keys := strings.Join(qualified, ", ")
+	t.KeysGone = fmt.Sprintf("select %s from %s r except select %s from %s r", keys, oldRows, keys, newRows)
 	// Rows come in one order in both transition tables unless they moved between
 	// partitions; if the keys agree place by place, none is gone.
 	kept := func(n int) string {
 		record, list := "x.k1", make([]string, len(columns))
-		for i, c := range columns {
-			list[i] = fmt.Sprintf("r.%s as k%d", ident(c), i+1)
+		for i, c := range qualified {
+			list[i] = fmt.Sprintf("%s as k%d", c, i+1)
 		}
 		if len(columns) > 1 {
 			record = "x"
@@ -250,7 +253,7 @@ func (s *Source) registration(p *plan) weir.Object {
 		names, types = append(names, c.Name), append(types, c.Native)
 	}
 	values := fmt.Sprintf("%d, %s, %s, %s::regclass::oid, %s, %s, %s, %s, %s, %s, %s, %s, %t, %s, %s, %t",
-		p.ID, literal(p.Table.Schema), literal(p.Table.Name), literal(tableName(p.Table)), literal(string(p.Kind)), literal(p.ChangeType), concept,
+		p.ID, literal(p.Table.Schema), literal(p.Table.Name), literal(regclass(p.Table)), literal(string(p.Kind)), literal(p.ChangeType), concept,
 		null(p.ConceptColumn, literal(p.ConceptColumn)), null(guidColumn(p), literal(guidColumn(p))), null(p.OldKeyColumn, literal(p.OldKeyColumn)),
 		textArray(names), textArray(types), p.Set, textArray(p.RowKey), literal(string(p.Tagging)), p.RefuseTruncate)
 	columns := []string{"table_schema", "table_name", "table_oid", "kind", "change_type", "concept_guid", "concept_column", "guid_column",

@@ -20,7 +20,7 @@ declare
     v_taken  integer;
 begin
     perform {{.Schema}}.assert_read_committed('fold');
-    if not pg_try_advisory_xact_lock((x'77656972'::bigint << 32) | '{{.SchemaLiteral}}.inbox'::regclass::oid::bigint) then
+    if not pg_try_advisory_xact_lock((x'77656972'::bigint << 32) | format('%I.inbox', {{.SchemaLiteral}})::regclass::oid::bigint) then
         return 0;
     end if;
     loop

@@ -42,7 +42,7 @@ begin
 
     -- Inserted or deleted? The row's presence decides, where a capture knows the table.
     for v_capture in select distinct c from unnest(v_captures) c where c is not null loop
-        continue when to_regprocedure(format('{{.SchemaLiteral}}.capture_%s_present(uuid[],text[])', v_capture)) is null;
+        continue when to_regprocedure(format('%I.capture_%s_present(uuid[],text[])', {{.SchemaLiteral}}, v_capture)) is null;
         select array_agg(t.guid), array_agg(t.key)
         into v_ask_guids, v_ask_keys
         from unnest(v_guids, v_keys, v_captures, v_types) t (guid, key, capture, type)
