@@ -66,7 +66,8 @@ func TestNames(t *testing.T) {
 			}
 			w.apply(specs...)
 			// The functions' literals are read in the user's session.
-			w.exec("set standard_conforming_strings = off")
+			app := w.session(url)
+			w.on(app, "set standard_conforming_strings = off")
 			count := func(what, sql string, want int64) {
 				t.Helper()
 				if n := one[int64](w, strings.ReplaceAll(sql, "OWN.", own)); n != want {
@@ -76,17 +77,17 @@ func TestNames(t *testing.T) {
 			for i := 0; i < len(specs); i += 2 {
 				table, child := pgx.Identifier{in, specs[i].Table.Name}.Sanitize(), pgx.Identifier{in, specs[i+1].Table.Name}.Sanitize()
 				k1, k2 := pgx.Identifier{tables[i/2%len(tables)]}.Sanitize(), pgx.Identifier{tables[(i/2+1)%len(tables)]}.Sanitize()
-				w.exec("insert into " + table + " values (1, 'it''s', 'n'), (2, 'b', 'n'), (3, 'c', 'n')")
-				w.exec("update " + table + " set note = 'm' where " + k1 + " = 1; update " + table + " set " + k2 + " = 'moved' where " + k1 + " = 2; delete from " + table + " where " + k1 + " = 3")
-				w.exec("insert into " + child + " values ('00000000-0000-0000-0000-000000000001', 'old', 1); update " + child + " set " + k1 + " = '00000000-0000-0000-0000-000000000002'")
+				w.on(app, "insert into " + table + " values (1, 'it''s', 'n'), (2, 'b', 'n'), (3, 'c', 'n')")
+				w.on(app, "update " + table + " set note = 'm' where " + k1 + " = 1; update " + table + " set " + k2 + " = 'moved' where " + k1 + " = 2; delete from " + table + " where " + k1 + " = 3")
+				w.on(app, "insert into " + child + " values ('00000000-0000-0000-0000-000000000001', 'old', 1); update " + child + " set " + k1 + " = '00000000-0000-0000-0000-000000000002'")
 				count(specs[i].Table.Name+" at once", "select count(*) from OWN.instance_changes", 6)
 				count(specs[i].Table.Name+", second queue", "select count(*) from OWN.instance_changes_second where change_type = 'Instance Deleted'", 2)
 				w.exec("delete from " + own + "instance_changes; delete from " + own + "instance_changes_second")
-				w.exec("truncate " + table + ", " + child)
-				w.exec("begin isolation level repeatable read")
-				w.exec("insert into " + table + " values (9, 'nine', '')")
-				w.exec("update " + table + " set " + k1 + " = 10")
-				w.exec("commit")
+				w.on(app, "truncate " + table + ", " + child)
+				w.on(app, "begin isolation level repeatable read")
+				w.on(app, "insert into " + table + " values (9, 'nine', '')")
+				w.on(app, "update " + table + " set " + k1 + " = 10")
+				w.on(app, "commit")
 				if _, err := w.src.Fold(context.Background(), 1000); err != nil {
 					t.Fatal(err)
 				}
