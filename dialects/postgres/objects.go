@@ -349,9 +349,13 @@ func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 			// A statement's trigger cannot replace one that has clones.
 			name += "_row"
 		}
-		enabled, enable := "O", "enable trigger "
+		// A trigger made or replaced is enabled; more needs the table's owner.
+		create := []string{fmt.Sprintf("create or replace trigger %s %s %s on %s%s for each %s execute function %s()",
+			ident(name), timing, event, tableName(m.Table), references, level, s.own(function))}
+		enabled := "O"
 		if p.rowLevel {
-			enabled, enable = "A", "enable always trigger "
+			enabled = "A"
+			create = append(create, fmt.Sprintf("alter table %s enable always trigger %s", tableName(m.Table), ident(name)))
 		}
 		var oldTable, newTable string
 		if strings.Contains(references, "old table") {
@@ -362,11 +366,7 @@ func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 		}
 		return weir.Object{
 			Kind: weir.Trigger, Name: name, Table: m.Table, Group: p.Table,
-			Create: []string{
-				fmt.Sprintf("create or replace trigger %s %s %s on %s%s for each %s execute function %s()",
-					ident(name), timing, event, tableName(m.Table), references, level, s.own(function)),
-				fmt.Sprintf("alter table %s %s%s", tableName(m.Table), enable, ident(name)),
-			},
+			Create:      create,
 			Drop:        []string{fmt.Sprintf("drop trigger if exists %s on %s", ident(name), tableName(m.Table))},
 			Fingerprint: triggerFingerprint(bits, enabled, function, oldTable, newTable),
 		}
