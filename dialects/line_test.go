@@ -159,6 +159,22 @@ type line struct {
 
 func newLine(t *testing.T, from, to *database, cfg puller.Config, specs ...weir.CaptureSpec) *line {
 	t.Helper()
+	l := openLineWith(t, from, to, cfg)
+	if _, err := l.source.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.capture(t, specs...)
+	return l
+}
+
+// openLine opens what is installed already.
+func openLine(t *testing.T, from, to *database) *line {
+	t.Helper()
+	return openLineWith(t, from, to, puller.Config{})
+}
+
+func openLineWith(t *testing.T, from, to *database, cfg puller.Config) *line {
+	t.Helper()
 	ctx := t.Context()
 	l := &line{}
 	var err error
@@ -170,10 +186,6 @@ func newLine(t *testing.T, from, to *database, cfg puller.Config, specs ...weir.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.target.Close() })
-	if _, err := l.source.Init(ctx); err != nil {
-		t.Fatal(err)
-	}
-	l.capture(t, specs...)
 	cfg.Name = "line"
 	if l.puller, err = puller.New(l.source, l.target, cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
