@@ -58,10 +58,13 @@ SIGTERM and Ctrl-C stop it after the batch in hand, a second one at once.`,
 				if err == nil && ctx.Err() != nil {
 					err = errors.New("stopped before the queue was empty")
 				}
+				if n := r.Postponed + r.Dead; err == nil && n > 0 {
+					err = fmt.Errorf("%s not shipped, and kept: weir queue list shows why, weir queue retry tries again at once", count(n, "row"))
+				}
 				switch {
 				case asJSON:
 					err = errors.Join(err, printJSON(a.stdout, r))
-				case err == nil || r.Pulls > 0:
+				case err == nil || r.Pulls > 0 || r.Postponed+r.Dead > 0:
 					fmt.Fprintf(a.stdout, "%s: %s\n", clean(args[0]), describe(r))
 				}
 				return err

@@ -73,7 +73,10 @@ func (a *application) fault(err error, i int) error {
 	if pg.Detail != "" {
 		e.Err = fmt.Errorf("%w: %s", err, pg.Detail)
 	}
-	if constraint {
+	switch {
+	case pg.Code == "23514", pg.Code == "23502":
+		e.Hint = "change the row at the source or the constraint at the target"
+	case constraint:
 		e.Hint = "it is tried again until the other row has arrived or gone"
 	}
 	return e
