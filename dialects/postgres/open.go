@@ -25,6 +25,12 @@ const (
 	lockTimeout    = "400ms"          // under the default deadlock_timeout of 1 s
 )
 
+// patience is how long a server waits for the next statement of a transaction
+// before it ends the session: a puller that is frozen, or cut off without a
+// word, must not keep the rows that users write locked until the network
+// notices. At the target the client has rows to encode in between.
+var patience = map[weir.Side]string{weir.AtSource: "5s", weir.AtTarget: "60s"}
+
 // settings make every rendering of a value independent of the server's and the
 // role's configuration, and every unqualified name an error.
 var settings = map[string]string{
@@ -50,6 +56,9 @@ func open(ctx context.Context, url string, side weir.Side, app string) (*pgxpool
 	}
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = app
+	}
+	if cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] == "" {
+		cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = patience[side]
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout

@@ -34,11 +34,14 @@ begin
         with gone as (
             delete from {{.Schema}}.%1$I q
             where q.ctid = any (array(select n.ctid from {{.Schema}}.%1$I n where n.pull_guid = $1 for update skip locked))
-            returning q.instance_guid
+            returning q.instance_guid, q.change_type
         ), forgotten as (
+            -- The two types of a row's own are one; a child's failure is another pull's to forget.
             delete from {{.Schema}}.failures f
             using gone g
             where f.queue = $2 and f.instance_guid = g.instance_guid
+              and (f.change_type = g.change_type
+                   or f.change_type in ('Instance Inserted', 'Instance Deleted') and g.change_type in ('Instance Inserted', 'Instance Deleted'))
               and exists (select from {{.Schema}}.failures e where e.queue = $2)
         )
         select count(*) from gone
