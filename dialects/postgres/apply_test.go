@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-cdc/weir"
@@ -41,7 +43,12 @@ func TestApplyBesideLongTransaction(t *testing.T) {
 	if !errors.As(err, &u) || !errors.As(err, &a) {
 		t.Fatalf("%v, want a *weir.UnavailableError in a *triggers.ApplyError", err)
 	}
-	if longest > 3*time.Second {
+	for _, says := range []string{"public.t", "a transaction that is still open", "nothing was changed", "Try again", "pg_stat_activity"} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q in it", err, says)
+		}
+	}
+	if longest > 900*time.Millisecond { // a third of a second, and the machine's load
 		t.Errorf("the application waited %v behind apply", longest)
 	}
 	t.Logf("the application waited at most %v", longest)
@@ -131,8 +138,81 @@ func TestApplyBesideWriters(t *testing.T) {
 	if after == 0 || after == len(committed) {
 		t.Errorf("%d of %d inserts after apply: the test is no measure", after, len(committed))
 	}
-	// And apply beside a replaced trigger loses none.
-	w.exec("truncate weir.instance_changes")
+}
+
+// TestApplyWaits: how long apply waits for a lock follows the server's
+// deadlock_timeout, and is far below it.
+func TestApplyWaits(t *testing.T) {
+	w := newWorld(t, "create table public.t (k integer primary key, v integer)", "insert into public.t values (1, 0)")
+	holder := w.session(w.url)
+	for _, deadlock := range []time.Duration{time.Second, 2400 * time.Millisecond} {
+		w.exec(fmt.Sprintf("do $$ begin execute format('alter database %%I set deadlock_timeout = %d', current_database()); end $$", deadlock.Milliseconds()))
+		src := openSource(t, w.url, "") // its sessions are new
+		w.on(holder, "begin; update public.t set v = 1 where k = 1")
+		p := w.plan(plain("public", "t"))
+		done := make(chan error, 1)
+		go func() { done <- triggers.Apply(context.Background(), src, p, nil) }()
+		var longest time.Duration
+		for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			for _, d := range ask[float64](w, "select extract(epoch from clock_timestamp() - waitstart)::float8 from pg_locks where relation = 'public.t'::regclass and not granted and waitstart is not null") {
+				longest = max(longest, time.Duration(d*float64(time.Second)))
+			}
+		}
+		if longest < deadlock/6 || longest > deadlock/2 {
+			t.Errorf("deadlock_timeout %v: apply waited %v at a time, want about a third", deadlock, longest)
+		}
+		w.on(holder, "rollback") // and one of its tries gets through
+		if err := <-done; err != nil {
+			t.Errorf("deadlock_timeout %v: after the lock is gone: %v", deadlock, err)
+		}
+		drop, err := triggers.PlanDrop(context.Background(), w.src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := triggers.Apply(context.Background(), w.src, drop, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestApplyWaitsInAll: many short waits one after another do not make a user,
+// who waits for what apply has locked first, the victim of a deadlock.
+func TestApplyWaitsInAll(t *testing.T) {
+	w := newWorld(t, "create table public.m (k integer primary key, v integer) partition by range (k)")
+	for i := range 6 {
+		w.exec(fmt.Sprintf("create table public.m%d partition of public.m for values from (%d) to (%d)", i, i*10, i*10+10))
+	}
+	w.exec("insert into public.m select g, 0 from generate_series(0, 59) g")
+	user := w.session(w.url)
+	w.on(user, "begin; update public.m5 set v = 1 where k = 50")
+	p := w.plan(plain("public", "m"))
+	var holders []*pgx.Conn
+	for i := 1; i < 5; i++ {
+		c := w.session(w.url)
+		w.on(c, fmt.Sprintf("begin; update public.m%d set v = 1 where k = %d", i, i*10))
+		holders = append(holders, c)
+	}
+	done := make(chan error, 1)
+	go func() { done <- triggers.Apply(context.Background(), w.src, p, nil) }()
+	for one[int64](w, "select count(*) from pg_locks where relation = 'public.m0'::regclass and mode = 'ShareRowExclusiveLock' and granted") == 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	// Each gives way a moment before apply would give up waiting for it.
+	go func() {
+		for _, c := range holders {
+			time.Sleep(240 * time.Millisecond)
+			if err := try(c, "commit"); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	if err := try(user, "update public.m0 set v = 1 where k = 1; commit"); err != nil {
+		t.Errorf("the application's transaction failed beside apply: %v", err)
+		w.on(user, "rollback")
+	}
+	if err := <-done; err != nil {
+		t.Errorf("apply, after all locks are gone: %v", err)
+	}
 }
 
 // TestApplyIsNoDeadlock: a transaction that touches partitions in another order

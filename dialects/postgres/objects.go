@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -510,40 +508,4 @@ func (s *Source) queues(ctx context.Context) ([]string, error) {
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return names, translate(err, weir.AtSource, "read queues", "")
-}
-
-// Apply runs the statements of one table in one transaction. Creating a
-// trigger needs SHARE ROW EXCLUSIVE on the table: readers go on, writers wait
-// for the moment it takes. Whoever waits behind a lock that is waited for waits
-// too, so Apply gives up after a second and tries again a few times; then it
-// is unavailable, and nothing is changed.
-func (s *Source) Apply(ctx context.Context, group weir.Table, statements []string) error {
-	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
-	defer cancel()
-	var err error
-	for try := range 5 {
-		if try > 0 {
-			select {
-			case <-time.After(time.Duration(try) * 500 * time.Millisecond):
-			case <-ctx.Done():
-				return &weir.UnavailableError{Side: weir.AtSource, Op: "apply", Err: ctx.Err()}
-			}
-		}
-		err = tx(ctx, s.pool, readCommitted, weir.AtSource, "apply to "+group.String(), weir.GUID{}, func(t pgx.Tx) error {
-			if _, err := t.Exec(ctx, "set local lock_timeout = '1s'"); err != nil {
-				return err
-			}
-			for _, sql := range statements {
-				if _, err := t.Exec(ctx, sql); err != nil {
-					return translate(err, weir.AtSource, "apply", group.String())
-				}
-			}
-			return nil
-		})
-		var u *weir.UnavailableError
-		if !errors.As(err, &u) {
-			return err
-		}
-	}
-	return err
 }
