@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"text/template"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/weir-cdc/weir"
@@ -48,7 +50,7 @@ func (s *Source) Init(ctx context.Context) (uint, error) {
 				return err
 			}
 			if _, err := t.Exec(ctx, text); err != nil {
-				return fmt.Errorf("install routine %s: %w", name, err)
+				return s.routineError(name, err)
 			}
 		}
 		// Routines that queues carry of their own, for those that exist already.
@@ -58,6 +60,20 @@ func (s *Source) Init(ctx context.Context) (uint, error) {
 		_, err := t.Exec(ctx, "revoke all on all functions in schema "+ident(s.schema)+" from public")
 		return err
 	})
+}
+
+// routineError says what stands in a routine's way. Nothing of weir's leaves a
+// function of that name with another result behind.
+func (s *Source) routineError(name string, err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || !strings.HasPrefix(pg.Code, "42") {
+		return fmt.Errorf("install routine %s: %w", name, err)
+	}
+	h := "drop or rename what the message names and run weir init again; the routines before are in place"
+	if pg.Code == "42501" {
+		h = "run weir init as the role that ran it first, or make the role that weir connects as a member of it"
+	}
+	return &weir.ConfigError{Key: "source", Err: fmt.Errorf("install routine %s.%s: %w", ident(s.schema), name, err), Hint: h}
 }
 
 // Down removes weir's schema with all that is in it: queue, ledger of pulls and
@@ -108,25 +124,21 @@ func (s *Source) migrate(ctx context.Context, step func(*migrate.Migrate) error)
 	m.LockTimeout = 30 * time.Second
 	defer m.Close()
 	// Each migration is one implicit transaction: a dirty version did not happen.
-	if v, dirty, err := m.Version(); err == nil && dirty {
-		if err := m.Force(int(v) - 1); err != nil {
-			return 0, translate(migrateCause(err), weir.AtSource, "init", "")
-		}
+	if err := clean(m); err != nil {
+		return 0, translate(migrateCause(err), weir.AtSource, "init", "")
 	}
 	if err := step(m); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-		v, dirty, verr := m.Version()
-		if verr == nil && dirty {
-			back := int(v) - 1
-			if back == 0 {
-				back = database.NilVersion
-			}
-			if ferr := m.Force(back); ferr != nil {
-				err = errors.Join(err, ferr)
-			}
+		v, _, _ := m.Version()
+		if cerr := clean(m); cerr != nil {
+			err = errors.Join(err, cerr)
 		}
 		cause := translate(migrateCause(err), weir.AtSource, "init", s.schema)
+		var u *weir.UnavailableError
+		if errors.As(cause, &u) {
+			return 0, cause
+		}
 		return 0, &weir.ConfigError{
-			Key: "source", Err: fmt.Errorf("migration %d failed and was rolled back: %w", v, cause),
+			Key: "source", Err: fmt.Errorf("migration %d of weir's schema %q failed and was rolled back: %w", v, s.schema, cause),
 			Hint: "put right what the message names and run weir init again; the version before it is in place",
 		}
 	}
@@ -135,6 +147,19 @@ func (s *Source) migrate(ctx context.Context, step func(*migrate.Migrate) error)
 		return 0, translate(migrateCause(err), weir.AtSource, "init", "")
 	}
 	return v, nil
+}
+
+// clean sets a version whose migration did not end back to the one before.
+func clean(m *migrate.Migrate) error {
+	v, dirty, err := m.Version()
+	if err != nil || !dirty {
+		return nil
+	}
+	back := int(v) - 1
+	if back <= 0 {
+		back = database.NilVersion
+	}
+	return m.Force(back)
 }
 
 // migrateCause reaches the driver's error, which golang-migrate's own type hides

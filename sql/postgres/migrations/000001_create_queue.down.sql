@@ -1,2 +1,2 @@
--- The schema itself, its routines and the captures' functions are dropped by weir init --down, which calls this last.
+-- The captures and the other queues are dropped before; weir init --down does all of it, with the schema and its routines.
 drop table backfills, capture_queues, captures, failures, pulls, inbox, instance_changes, queues;
