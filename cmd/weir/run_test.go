@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,6 +105,45 @@ func TestRunCommand_BothOffline(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, log)
 	}
 	l.equal("orders", "items")
+}
+
+// A target that is away from the start on, or goes away, does not let the inbox
+// grow: its tags become the queue's one change a row.
+func TestRunCommand_FoldsWithoutTarget(t *testing.T) {
+	for name, away := range map[string]func(l *line, target *testdb.Proxy) (*buffer, func() int){
+		"FromTheStart": func(l *line, target *testdb.Proxy) (*buffer, func() int) {
+			target.Refuse()
+			return l.start()
+		},
+		"Later": func(l *line, target *testdb.Proxy) (*buffer, func() int) {
+			log, stop := l.start()
+			eventually(l.t, "the first change is pulled", func() bool { return strings.Contains(log.String(), "run done") })
+			target.Refuse()
+			target.Cut()
+			return log, stop
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := testdb.NewProxy(t, testdb.Postgres(t))
+			l := newLine(t, testdb.Postgres(t), target.URL()).applied()
+			exec1(t, l.source, "update items set v = 'first'")
+			log, stop := away(l, target)
+			for i := range 3 {
+				exec1(t, l.source, fmt.Sprintf("update items set v = 'w%d'", i), fmt.Sprintf("update items set v = 'v%d'", i))
+				eventually(t, "the inbox is folded", func() bool { return l.status().Inbox == 0 })
+				if st := l.status(); st.Queues[0].Depth != 1 {
+					t.Errorf("%d changes in the queue, want 1: the target is away", st.Queues[0].Depth)
+				}
+			}
+			target.Heal()
+			eventually(t, "the change is pulled", func() bool { return l.status().Queues[0].Depth == 0 })
+			if code := stop(); code != exitDone {
+				t.Errorf("exit code %d\n%s", code, log)
+			}
+			l.equal("items")
+		})
+	}
 }
 
 // process starts the command as a process of its own.
