@@ -7,5 +7,5 @@ import "embed"
 // FS holds <engine>/migrations, <engine>/tagging, <engine>/queue and
 // <engine>/apply.
 //
-//go:embed postgres sqlite
+//go:embed postgres sqlite sqlserver
 var FS embed.FS
