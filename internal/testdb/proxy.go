@@ -2,10 +2,7 @@ package testdb
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"regexp"
@@ -15,8 +12,9 @@ import (
 	"time"
 )
 
-// Commit matches a statement that ends a transaction with its changes kept.
-var Commit = regexp.MustCompile(`(?i)(^|;)\s*(commit|end)\b`)
+// Commit matches a statement that ends a transaction with its changes kept, by
+// the word that all engines have for it.
+var Commit = regexp.MustCompile(`(?im)(^|;)\s*commit\b`)
 
 // An Action is what a [Trap] does with a client's message, or the answer to it.
 type Action int
@@ -35,13 +33,14 @@ const (
 	HoldAnswer
 )
 
-// A Proxy stands between a client and a PostgreSQL server and breaks their
-// connection on demand. It listens on 127.0.0.1. Its methods may be called from
-// any goroutine.
+// A Proxy stands between a client and a PostgreSQL or SQL Server server and
+// breaks their connection on demand. It listens on 127.0.0.1. Its methods may be
+// called from any goroutine.
 type Proxy struct {
-	t      testing.TB
-	url    *url.URL // of the database, through the proxy
-	server string   // the server's host:port
+	t       testing.TB
+	url     *url.URL    // of the database, through the proxy
+	server  string      // the server's host:port
+	newWire func() wire // what the two of them speak
 
 	mu       sync.Mutex
 	listener net.Listener // nil while connections are refused
@@ -53,8 +52,18 @@ type Proxy struct {
 	running  sync.WaitGroup
 }
 
-// NewProxy starts a proxy before the PostgreSQL server of a database URL, which
-// must name host and port. It ends with the test.
+// A wire is what a proxy must know of a protocol, for one connection.
+type wire interface {
+	// request reads one message of the client, whole, and gives the text of
+	// the statement that the message has executed, or "".
+	request(r *bufio.Reader) (msg []byte, statement string, err error)
+	// answered tells whether what the server has sent since a request is the
+	// whole answer to it.
+	answered(answer []byte) bool
+}
+
+// NewProxy starts a proxy before the server of a database URL, which must name
+// host and port. It ends with the test.
 func NewProxy(t testing.TB, databaseURL string) *Proxy {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
@@ -68,7 +77,14 @@ func NewProxy(t testing.TB, databaseURL string) *Proxy {
 	p := &Proxy{t: t, server: u.Host, gate: make(chan struct{}), links: map[*link]bool{}}
 	u.Host = fmt.Sprintf("127.0.0.1:%d", port)
 	query := u.Query()
-	query.Set("sslmode", "disable") // the proxy reads the messages
+	// The proxy reads the messages: no TLS.
+	if u.Scheme == "sqlserver" {
+		p.newWire = func() wire { return tdsWire{} }
+		query.Set("encrypt", "disable")
+	} else {
+		p.newWire = func() wire { return &postgresWire{prepared: map[string]string{}} }
+		query.Set("sslmode", "disable")
+	}
 	u.RawQuery = query.Encode()
 	p.url = u
 	p.Heal()
@@ -146,10 +162,12 @@ type Trap struct {
 	release   sync.Once
 }
 
-// Trap waits for a statement of any client, as text or prepared before, in
-// PostgreSQL's protocol, and acts on its execution. It replaces a trap that has
-// not sprung. The answer is taken to be all up to the server's next
-// ReadyForQuery.
+// Trap waits for a statement of any client, as text, with parameters or prepared
+// before, and acts on its execution. It replaces a trap that has not sprung.
+//
+// On SQL Server a procedure that is called by name counts as "exec name", and
+// the transactions of database/sql as "begin transaction", "commit transaction"
+// and "rollback transaction".
 func (p *Proxy) Trap(statement *regexp.Regexp, action Action) *Trap {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +203,7 @@ func (p *Proxy) accept(l net.Listener) {
 
 // serve carries one connection until either side ends it.
 func (p *Proxy) serve(client net.Conn) {
-	l := &link{client: client, done: make(chan struct{}), prepared: map[string]string{}}
+	l := &link{client: client, done: make(chan struct{}), wire: p.newWire()}
 	defer l.close()
 	p.mu.Lock()
 	closed := p.closed
@@ -228,16 +246,12 @@ func (p *Proxy) pass(l *link) bool {
 // requests carries messages from the client to the server.
 func (p *Proxy) requests(l *link) {
 	r := bufio.NewReader(l.client)
-	started := false
 	for {
-		msg, err := readMessage(r, started)
+		msg, statement, err := l.wire.request(r)
 		if err != nil {
 			return
 		}
-		if !started {
-			// Requests for TLS, GSS and cancellation have codes above 3.x.
-			started = binary.BigEndian.Uint16(msg[4:]) == 3
-		} else if tr := p.spring(l.statement(msg)); tr != nil {
+		if tr := p.spring(statement); tr != nil {
 			switch tr.action {
 			case DropMessage:
 				l.cut()
@@ -261,9 +275,6 @@ func (p *Proxy) requests(l *link) {
 	}
 }
 
-// idle finds the end of an answer: ReadyForQuery with any transaction state.
-var idle = regexp.MustCompile(`Z\x00\x00\x00\x05[ITE]`)
-
 // answers carries bytes from the server to the client.
 func (p *Proxy) answers(l *link) {
 	buf := make([]byte, 32<<10)
@@ -276,7 +287,7 @@ func (p *Proxy) answers(l *link) {
 		out := buf[:n]
 		if tr := l.trap.Load(); tr != nil {
 			held = append(held, out...)
-			if !idle.Match(held) {
+			if !l.wire.answered(held) {
 				continue
 			}
 			if tr.action == DropAnswer {
@@ -314,10 +325,10 @@ func (p *Proxy) spring(statement string) *Trap {
 
 // A link is one client's connection and the server's that belongs to it.
 type link struct {
-	client   net.Conn
-	done     chan struct{}        // closed when the connection has ended
-	trap     atomic.Pointer[Trap] // the one that keeps the server's answer
-	prepared map[string]string    // text of statements by name
+	client net.Conn
+	wire   wire
+	done   chan struct{}        // closed when the connection has ended
+	trap   atomic.Pointer[Trap] // the one that keeps the server's answer
 
 	mu     sync.Mutex
 	server net.Conn
@@ -366,49 +377,6 @@ func (l *link) wait(ch <-chan struct{}) bool {
 	case <-l.done:
 		return false
 	}
-}
-
-// statement returns the text of the statement that a message has executed, or
-// "". It notes what Parse prepares.
-func (l *link) statement(msg []byte) string {
-	switch body := msg[5:]; msg[0] {
-	case 'Q': // Query: text
-		return cstring(&body)
-	case 'P': // Parse: name, text
-		name := cstring(&body)
-		l.prepared[name] = cstring(&body)
-	case 'B': // Bind: portal, name
-		cstring(&body)
-		return l.prepared[cstring(&body)]
-	}
-	return ""
-}
-
-// cstring takes a zero-terminated string off the front of b.
-func cstring(b *[]byte) string {
-	s, rest, _ := bytes.Cut(*b, []byte{0})
-	*b = rest
-	return string(s)
-}
-
-// readMessage reads one message of PostgreSQL's protocol, whole. Before the
-// connection has started, messages have no type byte.
-func readMessage(r *bufio.Reader, started bool) ([]byte, error) {
-	head := 4 // length, itself included
-	if started {
-		head = 5
-	}
-	msg := make([]byte, head)
-	if _, err := io.ReadFull(r, msg); err != nil {
-		return nil, err
-	}
-	length := int(binary.BigEndian.Uint32(msg[head-4:]))
-	if length < 4 || !started && length < 8 || length > 1<<30 {
-		return nil, fmt.Errorf("message of %d bytes", length)
-	}
-	msg = append(msg, make([]byte, length-4)...)
-	_, err := io.ReadFull(r, msg[head:])
-	return msg, err
 }
 
 func isClosed(ch <-chan struct{}) bool {

@@ -68,6 +68,12 @@ func skip(t testing.TB, engine, why string) {
 	if slices.Contains(strings.Split(os.Getenv("WEIR_TEST_REQUIRE"), ","), engine) {
 		t.Fatalf("testdb: WEIR_TEST_REQUIRE names %s, but %s", engine, why)
 	}
+	notCovered(t, engine, why)
+}
+
+// notCovered ends the test as not covered.
+func notCovered(t testing.TB, engine, why string) {
+	t.Helper()
 	use(t, engine+": skipped: "+why)
 	t.Skipf("not covered: %s on %s: %s", t.Name(), engine, why)
 }

@@ -7,6 +7,8 @@
 //
 //	WEIR_TEST_POSTGRES_URL  a PostgreSQL server to use, as a role that may create
 //	                        databases; default: one started from local binaries
+//	WEIR_TEST_SQLSERVER_URL a SQL Server or Babelfish to use, as a login that may
+//	                        create databases; no default
 //	WEIR_TEST_REQUIRE       engines, with commas between, whose absence fails
 //	                        a test rather than skips it
 //	WEIR_TEST_SUMMARY       a file to which Run adds what it printed, for a
@@ -17,10 +19,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,25 +70,31 @@ func SQLite(t testing.TB) string {
 	return "sqlite:" + filepath.Join(t.TempDir(), "x.db")
 }
 
-// Exec runs SQL, one or more statements, at a PostgreSQL database over a
-// connection of its own. Several statements are one transaction unless they say
-// otherwise. It ends the test when one fails.
+// Exec runs SQL, one or more statements, at a PostgreSQL or SQL Server database
+// over a connection of its own. Several statements are one transaction on
+// PostgreSQL, unless they say otherwise, and one batch on SQL Server. It ends
+// the test when one fails.
 func Exec(t testing.TB, databaseURL, sql string) {
 	t.Helper()
 	// Not t.Context: that is done by the time that clean-up runs.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		t.Fatalf("testdb: %v", err)
+	exec := execPostgres
+	if strings.HasPrefix(databaseURL, "sqlserver:") {
+		exec = execSQLServer
 	}
-	_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
-	if closeErr := conn.Close(ctx); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	if err := exec(ctx, databaseURL, sql); err != nil {
 		t.Fatalf("testdb: exec %.200q: %v", sql, err)
 	}
+}
+
+func execPostgres(ctx context.Context, databaseURL, sql string) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+	return errors.Join(err, conn.Close(ctx))
 }
 
 // sharedServer returns the URL of the server of [Postgres], which the first
