@@ -24,7 +24,8 @@ type tagging struct {
 	New, Old, Both          string // selects of guid, key, concept
 	KeysGone                string // a select that has rows if the statement took keys away
 	NewIsSmall, OldIsSmall  string // conditions: few rows enough to tag at once
-	KeysKept                string // a condition: NewIsSmall, and surely no keys were taken away
+	OldIsOnce               string // OldIsSmall, and surely each instance is there once
+	KeysKept                string // a condition: NewIsSmall, surely no keys were taken away, and each instance is there once
 	KeysKeptInMany          string // the same for as many rows as an array of keys may have
 	Ordered                 bool   // the queue's rows are shared with other rows' captures
 	TruncateRows            string // as Old, of %s
@@ -129,7 +130,13 @@ func (s *Source) tagging(p *plan) tagging {
 		}
 		return fmt.Sprintf("(select n.keys is not distinct from o.keys and coalesce(cardinality(n.keys), 0) <= %d from %s n, %s o)", n, keys(newRows), keys(oldRows))
 	}
-	t.KeysKept, t.KeysKeptInMany = kept(largeStatement), kept(arrayStatement)
+	once := ""
+	if !p.distinct && !p.table.partitioned() {
+		// An inheritance child that came after the capture may hold a key of the
+		// table's too, and one statement both.
+		once = " and not exists (select from pg_catalog.pg_inherits i where i.inhparent = tg_relid)"
+	}
+	t.KeysKept, t.KeysKeptInMany = kept(largeStatement)+once, kept(arrayStatement)
 	atMost := func(rows string, n int) string {
 		if p.rowLevel {
 			return "true"
@@ -137,6 +144,7 @@ func (s *Source) tagging(p *plan) tagging {
 		return fmt.Sprintf("(select count(*) from (select from %s limit %d) c) <= %d", rows, n+1, n)
 	}
 	t.NewIsSmall, t.OldIsSmall = atMost(newRows, largeStatement), atMost(oldRows, largeStatement)
+	t.OldIsOnce = t.OldIsSmall + once
 	t.Both = fmt.Sprintf("select distinct on (b.guid) b.guid, b.key, b.concept from (%s union all %s) b", t.New, t.Old)
 	for _, q := range p.Queues {
 		t.Queues = append(t.Queues, queueSQL{Table: s.own(queueTable(q)), TagFunction: s.own("tag_" + q)})

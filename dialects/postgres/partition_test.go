@@ -151,3 +151,32 @@ func TestForeignChild(t *testing.T) {
 		t.Errorf("%v, want a *weir.ConfigError about public.away", err)
 	}
 }
+
+// TestInheritanceChildComes: a child that was attached after the capture may
+// hold keys that its parent holds too; statements on both do not fail, and each
+// key is tagged once.
+func TestInheritanceChildComes(t *testing.T) {
+	w := newWorld(t, "create table public.p (k integer primary key, v text)", "create table public.c (k integer primary key, v text)",
+		"create table public.g (id uuid primary key, v text)",
+		"insert into public.p select g, '' from generate_series(1, 5) g", "insert into public.c select g, '' from generate_series(2, 6) g",
+		"insert into public.g values ('6f9619ff-8b86-4d01-b42d-00c04fc964ff', '')")
+	guids := weir.CaptureSpec{Table: weir.Table{Schema: "public", Name: "g"}, InstanceGUID: "id"}
+	w.apply(plain("public", "p"), guids)
+	w.exec("alter table public.c alter column k set not null; alter table public.c inherit public.p")
+	w.exec("create table public.g2 (primary key (id)) inherits (public.g)")
+	w.exec("insert into public.g2 values ('6f9619ff-8b86-4d01-b42d-00c04fc964ff', '')")
+	w.exec("update public.p set v = 'x' where k = 3")
+	w.wantTook("one key in both", "I 3")
+	w.exec("update public.p set v = 'y'")
+	w.wantTook("all of them", "I 1", "I 2", "I 3", "I 4", "I 5", "I 6")
+	w.exec("update public.p set k = 10 where k = 3")
+	w.wantTook("both move", "D 3", "I 10")
+	w.exec("delete from public.p where k in (2, 6, 10)")
+	w.wantTook("both go", "D 10", "D 2", "D 6")
+	w.exec("update public.g set v = 'x'")
+	w.wantTook("an instance in both", "I 6f9619ff-8b86-4d01-b42d-00c04fc964ff")
+	w.exec("delete from public.g")
+	w.wantTook("an instance of both goes", "D 6f9619ff-8b86-4d01-b42d-00c04fc964ff")
+	w.exec("update only public.p set v = 'z' where k = 1")
+	w.wantTook("the parent alone", "I 1")
+}
