@@ -24,6 +24,7 @@ func TestCompose_File(t *testing.T) {
 	}
 	var file struct {
 		Services map[string]struct {
+			Ports     []string
 			Volumes   []string
 			DependsOn map[string]struct{ Condition string } `yaml:"depends_on"`
 			Health    map[string]any                        `yaml:"healthcheck"`
@@ -36,6 +37,20 @@ func TestCompose_File(t *testing.T) {
 	for _, name := range []string{"postgres", "sqlserver", "weir"} {
 		if file.Services[name].Health == nil {
 			t.Errorf("service %s is missing or has no healthcheck", name)
+		}
+	}
+	script, err := os.ReadFile("test.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, port := range map[string]string{"postgres": "5432", "sqlserver": "1433"} {
+		if ports := file.Services[name].Ports; len(ports) != 1 || !strings.HasSuffix(ports[0], ":"+port) {
+			t.Errorf("service %s has ports %q; test.sh asks for that of %s", name, ports, port)
+		}
+	}
+	for _, password := range []string{"${POSTGRES_PASSWORD:-weir}", "${MSSQL_SA_PASSWORD:-Weir-2022}"} {
+		if !strings.Contains(string(data), password) || !strings.Contains(string(script), password) {
+			t.Errorf("compose.yaml and test.sh are not of one mind about %s", password)
 		}
 	}
 	for name, service := range file.Services {

@@ -4,10 +4,77 @@
 #
 #   ./test.sh
 #   ./test.sh -run Proxy -v ./internal/testdb
+#   ./test.sh --compose        against PostgreSQL and SQL Server in Docker
 #
-# Needs Go. Installs PostgreSQL's server with apt-get when there is none.
+# Needs Go. Installs PostgreSQL's server with apt-get when there is none. Reads
+# ~/.config/weir/test.env, if it is there, as README.md says; the environment
+# wins over it.
 set -eu
 cd "$(dirname "$0")"
+
+compose=
+if [ "${1:-}" = --compose ]; then
+	compose=1
+	shift
+fi
+
+# read_settings takes what the environment does not have from the user's file.
+read_settings() {
+	file=${XDG_CONFIG_HOME:-${HOME:-}/.config}/weir/test.env
+	[ -f "$file" ] || return 0
+	echo "test.sh: settings from $file"
+	while IFS= read -r line || [ -n "$line" ]; do
+		key=${line%%=*}
+		case $line in
+		'' | '#'*) continue ;;
+		WEIR_TEST_POSTGRES_URL=* | WEIR_TEST_SQLSERVER_URL=* | WEIR_TEST_SQLSERVER_START=* | WEIR_TEST_SQLSERVER_STOP=*) ;;
+		*)
+			echo "test.sh: $file: unknown setting $key" >&2
+			exit 1
+			;;
+		esac
+		eval "is_set=\${$key+x}"
+		# shellcheck disable=SC2154 # the eval sets it
+		[ -n "$is_set" ] || export "$key=${line#*=}"
+	done <"$file"
+}
+
+# start_containers starts the servers of compose.yaml, whose ports and passwords
+# the environment may set.
+start_containers() {
+	echo "test.sh: docker compose up --detach --wait postgres sqlserver"
+	docker compose up --detach --wait postgres sqlserver
+	postgres=$(docker compose port postgres 5432)
+	sqlserver=$(docker compose port sqlserver 1433)
+	export WEIR_TEST_POSTGRES_URL="postgres://weir:${POSTGRES_PASSWORD:-weir}@$postgres/shop?sslmode=disable"
+	export WEIR_TEST_SQLSERVER_URL="sqlserver://sa:${MSSQL_SA_PASSWORD:-Weir-2022}@$sqlserver?encrypt=disable"
+	echo "test.sh: they stay up: docker compose stop ends them, docker compose down --volumes removes them"
+}
+
+# start_sqlserver starts the server of WEIR_TEST_SQLSERVER_URL by the user's
+# command, if there is one and the server does not answer.
+sqlserver_started=
+start_sqlserver() {
+	[ -n "${WEIR_TEST_SQLSERVER_URL:-}" ] && [ -n "${WEIR_TEST_SQLSERVER_START:-}" ] || return 0
+	go build -o "$work/await" ./internal/testdb/awaitsqlserver
+	! "$work/await" 0s 2>/dev/null || return 0
+	echo "test.sh: starting SQL Server: WEIR_TEST_SQLSERVER_START"
+	sqlserver_started=1
+	sh -c "$WEIR_TEST_SQLSERVER_START" </dev/null >"$work/start" 2>&1 &
+	if ! "$work/await" 2m; then
+		cat "$work/start" >&2
+		echo "test.sh: SQL Server does not answer two minutes after WEIR_TEST_SQLSERVER_START: start it by hand, or set WEIR_TEST_SQLSERVER_URL to nothing to test without it" >&2
+		exit 1
+	fi
+}
+
+# shellcheck disable=SC2317 # a trap calls it
+clean_up() {
+	if [ -n "$sqlserver_started" ] && [ -n "${WEIR_TEST_SQLSERVER_STOP:-}" ]; then
+		sh -c "$WEIR_TEST_SQLSERVER_STOP" </dev/null >/dev/null || echo "test.sh: WEIR_TEST_SQLSERVER_STOP failed" >&2
+	fi
+	rm -rf "$work"
+}
 
 if ! command -v go >/dev/null 2>&1; then
 	PATH=$PATH:/usr/local/go/bin
@@ -63,6 +130,11 @@ install_postgres() {
 	trap - EXIT HUP INT TERM
 }
 
+if [ -n "$compose" ]; then
+	start_containers
+else
+	read_settings
+fi
 if [ -z "${WEIR_TEST_POSTGRES_URL:-}" ] && ! has_postgres; then
 	install_postgres
 fi
@@ -85,9 +157,13 @@ done
 echo "test.sh: go vet ./..."
 go vet ./...
 
-summary=$(mktemp)
-trap 'rm -f "$summary"' EXIT
+work=$(mktemp -d)
+trap clean_up EXIT
 trap 'exit 1' HUP INT TERM
+start_sqlserver
+
+summary=$work/summary
+touch "$summary"
 export WEIR_TEST_SUMMARY="$summary"
 # -count=1: a result is worth nothing for another server than the one it had.
 echo "test.sh: go test -count=1${race:+ $race}${packages:+ $packages}${*:+ $*}"
@@ -103,8 +179,8 @@ echo "What was not covered:"
 {
 	grep ': skipped: ' "$summary" | sed 's/^/  /' | sort || :
 	[ -n "$race" ] || echo "  data races: no C compiler"
-	[ -n "${WEIR_TEST_SQLSERVER_URL:-}" ] || echo "  sqlserver: WEIR_TEST_SQLSERVER_URL is not set"
+	# The tests themselves say so where any wants it.
+	[ -n "${WEIR_TEST_SQLSERVER_URL:-}" ] || grep -q ': sqlserver: skipped: ' "$summary" || echo "  sqlserver: WEIR_TEST_SQLSERVER_URL is not set"
 } >"$summary.not"
 if [ -s "$summary.not" ]; then cat "$summary.not"; else echo "  nothing"; fi
-rm -f "$summary.not"
 exit $code
