@@ -24,8 +24,8 @@ const hintFor = 30 * time.Second
 // Errors: [*weir.UnavailableError] and [*weir.OutcomeUnknownError] for an outage
 // (nothing is lost; try later), [weir.ErrLeaseLost] and [weir.ErrRevoked] when
 // another puller took a batch over (try later), [*weir.ConfigError] and
-// [*weir.DriftError] when a person must act, [*DeleteLimitError]. A
-// [*weir.RowError] says that rows are at fault which the target cannot name.
+// [*weir.DriftError] when a person must act, [*DeleteLimitError]. Rows at fault
+// are no error: they are kept back and counted.
 func (p *Puller) Drain(ctx context.Context) (Result, error) {
 	var r Result
 	start := time.Now()

@@ -338,26 +338,79 @@ func TestPostponement(t *testing.T) {
 	}
 }
 
-// blind is a target whose Isolate finds nothing.
+// blind is a target whose Isolate finds nothing; the world knows who is at fault.
 type blind struct{ *process }
 
-func (blind) Isolate(context.Context, *weir.Batch) ([]weir.Fault, error) { return nil, nil }
+func (b blind) Isolate(ctx context.Context, batch *weir.Batch) ([]weir.Fault, error) {
+	_, err := b.process.Isolate(ctx, batch)
+	return nil, err
+}
 
+// A row that the target blames and does not find stops nobody else, and ends as
+// a dead letter.
 func TestDrain_NobodyToBlame(t *testing.T) {
+	for name, batch := range map[string]int{"one batch": 100, "batches": 7, "alone": 1} {
+		t.Run(name, func(t *testing.T) {
+			act(t, Config{Batch: batch, MaxAttempts: 2, Backoff: 8 * time.Second}, func(s *scene) {
+				s.p.target = blind{s.proc}
+				s.fill(40)
+				s.put(17, row{unique: 17, bad: true}, false)
+				at := place{17, weir.InstanceInserted}
+				for attempt := 1; attempt <= 2; attempt++ {
+					r := s.drain()
+					want := Result{Postponed: 2 - attempt, Dead: attempt - 1}
+					if attempt == 1 {
+						want.Upserted = 39
+					}
+					if r.Upserted != want.Upserted || r.Postponed != want.Postponed || r.Dead != want.Dead {
+						t.Errorf("attempt %d: %+v, want %+v", attempt, r, want)
+					}
+					if len(s.queue) != 1 || len(s.pulls) != 0 {
+						t.Errorf("attempt %d: %d changes and %d pulls are left, want the one and none", attempt, len(s.queue), len(s.pulls))
+					}
+					if q := s.change(at); q.attempts != attempt || !strings.Contains(q.err, "it does not fit") {
+						t.Errorf("attempt %d: %+v", attempt, *q)
+					}
+					time.Sleep(10 * time.Second)
+				}
+				if q := s.change(at); !q.dead {
+					t.Errorf("%+v", *q)
+				}
+				// Each batch that it was in is shipped twice, then half of it, ...
+				if n := s.proc.count("ship"); n > 40/batch+30 {
+					t.Errorf("shipped %d times", n)
+				}
+				s.put(17, row{unique: 17}, false)
+				s.drain()
+				s.rest()
+			})
+		})
+	}
+}
+
+// Rows that the target refuses together, and takes apart, are not at fault.
+func TestDrain_NobodyToBlameAlone(t *testing.T) {
 	act(t, Config{}, func(s *scene) {
-		s.p.target = blind{s.proc}
-		s.put(1, row{bad: true}, false)
-		s.put(2, row{unique: 2}, false)
-		_, err := s.p.Drain(s.t.Context())
-		var fault *weir.RowError
-		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "does not find which") {
-			t.Errorf("%v", err)
+		s.p.target = shy{s.proc}
+		s.fill(9)
+		if r := s.drain(); r.Upserted != 9 || r.Postponed != 0 || r.Dead != 0 {
+			t.Errorf("%+v", r)
 		}
-		if n := s.proc.count("ship"); n != 2 {
-			t.Errorf("shipped %d times", n)
-		}
-		s.free(2)
+		s.rest()
 	})
+}
+
+// shy is a target that takes three rows at a time, and finds none of them at
+// fault.
+type shy struct{ *process }
+
+func (shy) Isolate(context.Context, *weir.Batch) ([]weir.Fault, error) { return nil, nil }
+
+func (y shy) Ship(ctx context.Context, s weir.Shipment) error {
+	if n, _ := s.Batch.Counts(); n > 3 {
+		return &weir.RowError{Table: "t", Key: "1", Err: errors.New("too many")}
+	}
+	return y.process.Ship(ctx, s)
 }
 
 // Whatever call meets an outage: nothing is counted against a row, and what

@@ -30,6 +30,7 @@ type plan struct {
 	Lease           time.Duration
 	Slots           []map[string][]mishap
 	Writes          []write
+	Blind           bool // the target blames rows, and finds none
 }
 
 type mishap struct {
@@ -76,6 +77,7 @@ var (
 			Lease:    rapid.SampledFrom([]time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}).Draw(t, "lease"),
 			Slots:    rapid.SliceOfN(rapid.MapOfN(operations, rapid.SliceOfN(mishaps, 0, 15), 0, 8), 1, 3).Draw(t, "slots"),
 			Writes:   rapid.SliceOfN(writes, 1, 40).Draw(t, "writes"),
+			Blind:    rapid.SampledFrom([]bool{false, false, true}).Draw(t, "blind"),
 		}
 	})
 )
@@ -100,6 +102,13 @@ func (p plan) config(name string, abort context.Context) Config {
 		Name: name, Batch: p.Batch, MaxBytes: int64(p.MaxBytes), Lease: p.Lease, Abort: abort,
 		MaxAttempts: 3, Backoff: time.Second, MaxBackoff: 4 * time.Second,
 	}
+}
+
+func (p plan) target(proc *process) weir.Target {
+	if p.Blind {
+		return blind{proc}
+	}
+	return proc
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -143,7 +152,7 @@ func (p plan) slot(ctx context.Context, w *world, mishaps map[string][]mishap, l
 		proc.wg = late
 		proc.script(mishaps)
 		proc.latency = 200 * time.Millisecond
-		puller, err := New(proc, proc, p.config("pull", proc.ctx), quiet)
+		puller, err := New(proc, p.target(proc), p.config("pull", proc.ctx), quiet)
 		if err != nil {
 			panic(err)
 		}
@@ -159,7 +168,7 @@ func (p plan) slot(ctx context.Context, w *world, mishaps map[string][]mishap, l
 func (p plan) quiesce(w *world, left func() []string) []string {
 	proc := newProcess(w)
 	defer proc.kill()
-	puller, err := New(proc, proc, p.config("pull", proc.ctx), quiet)
+	puller, err := New(proc, p.target(proc), p.config("pull", proc.ctx), quiet)
 	if err != nil {
 		panic(err)
 	}

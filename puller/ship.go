@@ -46,8 +46,10 @@ func (p *Puller) ship(w *work, r *Result) error {
 			case n > 0:
 				unclear = 0
 			case unclear > 0:
-				p.release(w)
-				return fmt.Errorf("ship pull %s: rows are at fault, but the target does not find which: %w", pull, err)
+				if err := p.halve(w, row, r); err != nil {
+					p.release(w)
+					return err
+				}
 			default:
 				unclear++ // what was in the way may be gone by now
 			}
@@ -102,6 +104,11 @@ func (p *Puller) isolate(w *work, r *Result) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return len(faults), p.keepBack(w, faults, r)
+}
+
+// keepBack takes rows at fault out of the pull and the batch.
+func (p *Puller) keepBack(w *work, faults []weir.Fault, r *Result) error {
 	out := make([]weir.Postponement, len(faults))
 	for i, f := range faults {
 		out[i] = p.postponement(w.batch.Tables[f.Table].Items[f.Item].Change, f.Err)
@@ -113,10 +120,38 @@ func (p *Puller) isolate(w *work, r *Result) (int, error) {
 		p.log.Warn("more rows are not shipped", "rows", more)
 	}
 	if err := p.postpone(w, out, r); err != nil {
-		return 0, err
+		return err
 	}
 	w.batch = w.batch.Without(faults)
-	return len(faults), nil
+	return nil
+}
+
+// halve gives half of the batch back to the queue, for when the target blames a
+// row and does not find it: the other half may go in without it. One row that
+// is left alone is the row at fault. So every pull ships something or keeps a
+// row back, and the queue goes on.
+func (p *Puller) halve(w *work, why *weir.RowError, r *Result) error {
+	var all []weir.Fault
+	for i := range w.batch.Tables {
+		for j := range w.batch.Tables[i].Items {
+			all = append(all, weir.Fault{Table: i, Item: j, Err: why})
+		}
+	}
+	if len(all) == 1 {
+		return p.keepBack(w, all, r)
+	}
+	p.log.Warn("rows are at fault, but the target does not find which: half of them are tried alone", "error", why, "rows", len(all))
+	back := all[len(all)/2:]
+	out := make([]weir.Postponement, len(back))
+	for i, f := range back {
+		c := w.batch.Tables[f.Table].Items[f.Item].Change
+		out[i] = weir.Postponement{InstanceGUID: c.InstanceGUID, ChangeType: c.ChangeType}
+	}
+	if err := p.postpone(w, out, r); err != nil {
+		return err
+	}
+	w.batch = w.batch.Without(back)
+	return nil
 }
 
 // postponement decides when a row at fault is tried again.
