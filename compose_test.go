@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,5 +100,34 @@ func TestCompose_Sample(t *testing.T) {
 	}
 	for _, capture := range c.Captures {
 		testdb.Exec(t, source, "do $$ begin if not exists (select from "+capture.Table+") then raise 'no rows'; end if; end $$")
+	}
+}
+
+// TestCompose_SQLServerSample is the same for SQL Server, but for the database by
+// a fixed name, which would be in the way on a server that others use too.
+func TestCompose_SQLServerSample(t *testing.T) {
+	env := func(name string) (string, bool) { return "secret", name == "MSSQL_SA_PASSWORD" }
+	c, err := config.Load(filepath.Join("docs", "compose", "weir-sqlserver.yaml"), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join("docs", "compose", "sqlserver", "shop.sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tables, ok := strings.Cut(string(data), "\nuse shop;\ngo\n")
+	if !ok || len(c.Captures) == 0 {
+		t.Fatal("the sample does not use the database shop, or captures nothing")
+	}
+	source := testdb.SQLServer(t)
+	for range 2 { // every start runs it
+		for _, batch := range strings.Split(tables, "\ngo\n") {
+			testdb.Exec(t, source, batch)
+		}
+	}
+	rows := map[string]int{"dbo.customers": 100, "dbo.orders": 1000}
+	for _, capture := range c.Captures {
+		testdb.Exec(t, source, fmt.Sprintf("if (select count(*) from %s) <> %d throw 50001, N'wrong count', 1",
+			capture.Table, rows[capture.Table]))
 	}
 }
