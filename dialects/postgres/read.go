@@ -216,6 +216,7 @@ func (g *group) decodeKeys() []weir.ChangeFault {
 	p := g.plan
 	var faults []weir.ChangeFault
 	kept := g.items[:0]
+	g.texts = make([][]string, 0, len(g.items))
 	for _, it := range g.items {
 		texts, err := keyTexts(p, it.Change)
 		if err == nil {

@@ -41,10 +41,9 @@ as $weir$
 declare
     v_table name;
     v_now   timestamptz;
-    v_rows  integer;
 begin
     perform {{.Schema}}.assert_read_committed('claim');
-    select q.table_name into v_table from {{.Schema}}.queues q where q.name = i_queue for update;
+    select q.table_name into v_table from {{.Schema}}.queues q where q.name = i_queue for no key update;
     if not found then
         raise exception 'weir: there is no queue %', quote_literal(i_queue)
             using errcode = 'undefined_object', hint = 'Run weir triggers apply, which makes the queues that the configuration names.';
@@ -83,18 +82,19 @@ begin
             order by q.changed_on
             limit $2
             for update of q skip locked
+        ), claimed as (
+            update {{.Schema}}.%1$I q
+            set pull_guid = $3, waits_for_pull_guid = null
+            where q.ctid = any (array(select p.ctid from picked p))
+            returning q.instance_guid, q.change_type::text, q.changed_on, q.concept_guid, q.old_primary_key::text, q.capture_id, coalesce(q.attempts, 0)
+        ), noted as (
+            insert into {{.Schema}}.pulls (pull_guid, name, queue, puller, ledger, state, claimed_on, lease_until, rows, instances)
+            select $3, $8, $9, $10, $11, 'claimed', $1, $1 + $12, count(*), array_agg(c.instance_guid)
+            from claimed c
+            having count(*) > 0
         )
-        update {{.Schema}}.%1$I q
-        set pull_guid = $3, waits_for_pull_guid = null
-        where q.ctid = any (array(select p.ctid from picked p))
-        returning q.instance_guid, q.change_type::text, q.changed_on, q.concept_guid, q.old_primary_key::text, q.capture_id, coalesce(q.attempts, 0)
+        select * from claimed
     $$, v_table)
-    using v_now, i_limit, i_pull, i_captures, i_concepts, i_types, i_from;
-    get diagnostics v_rows = row_count;
-
-    if v_rows > 0 then
-        insert into {{.Schema}}.pulls (pull_guid, name, queue, puller, ledger, state, claimed_on, lease_until, rows)
-        values (i_pull, i_name, i_queue, i_puller, i_ledger, 'claimed', v_now, v_now + i_lease, v_rows);
-    end if;
+    using v_now, i_limit, i_pull, i_captures, i_concepts, i_types, i_from, i_name, i_queue, i_puller, i_ledger, i_lease;
 end
 $weir$

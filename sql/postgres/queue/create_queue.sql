@@ -14,7 +14,7 @@ begin
     end if;
     if i_name <> 'default' then
         execute format('create table if not exists {{.Schema}}.%I (like {{.Schema}}.instance_changes including all) with ('
-                    || 'fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0)',
+                    || 'fillfactor = 45, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0)',
                        v_table);
         insert into {{.Schema}}.queues values (i_name, v_table) on conflict do nothing;
     end if;

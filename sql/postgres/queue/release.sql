@@ -9,11 +9,12 @@ set enable_seqscan = off
 set jit = off
 as $weir$
 declare
-    v_table name;
-    v_state text;
+    v_table     name;
+    v_state     text;
+    v_instances uuid[];
 begin
     done := true;
-    select q.table_name, p.state into v_table, v_state
+    select q.table_name, p.state, p.instances into v_table, v_state, v_instances
     from {{.Schema}}.pulls p
     join {{.Schema}}.queues q on q.name = p.queue
     where p.pull_guid = i_pull
@@ -29,10 +30,13 @@ begin
     execute format($$
         update {{.Schema}}.%1$I q
         set pull_guid = null
-        where q.ctid = any (array(select n.ctid from {{.Schema}}.%1$I n where n.pull_guid = $1 for update skip locked))
-    $$, v_table) using i_pull;
+        where q.ctid = any (array(
+            select n.ctid from {{.Schema}}.%1$I n where n.instance_guid = any ($2) and n.pull_guid = $1 for update skip locked))
+    $$, v_table) using i_pull, v_instances;
 
-    execute format('select not exists (select from {{.Schema}}.%I q where q.pull_guid = $1)', v_table) into done using i_pull;
+    execute format('select not exists (select from {{.Schema}}.%I q where q.instance_guid = any ($2) and q.pull_guid = $1)', v_table)
+    into done
+    using i_pull, v_instances;
     if done then
         delete from {{.Schema}}.pulls p where p.pull_guid = i_pull;
     end if;

@@ -11,13 +11,14 @@ set enable_seqscan = off
 set jit = off
 as $weir$
 declare
-    v_queue text;
-    v_table name;
-    v_state text;
+    v_queue     text;
+    v_table     name;
+    v_state     text;
+    v_instances uuid[];
 begin
     settled := 0;
     done := true;
-    select p.queue, q.table_name, p.state into v_queue, v_table, v_state
+    select p.queue, q.table_name, p.state, p.instances into v_queue, v_table, v_state, v_instances
     from {{.Schema}}.pulls p
     join {{.Schema}}.queues q on q.name = p.queue
     where p.pull_guid = i_pull
@@ -33,7 +34,8 @@ begin
     execute format($$
         with gone as (
             delete from {{.Schema}}.%1$I q
-            where q.ctid = any (array(select n.ctid from {{.Schema}}.%1$I n where n.pull_guid = $1 for update skip locked))
+            where q.ctid = any (array(
+                select n.ctid from {{.Schema}}.%1$I n where n.instance_guid = any ($3) and n.pull_guid = $1 for update skip locked))
             returning q.instance_guid, q.change_type
         ), forgotten as (
             -- The two types of a row's own are one; a child's failure is another pull's to forget.
@@ -45,9 +47,13 @@ begin
               and exists (select from {{.Schema}}.failures e where e.queue = $2)
         )
         select count(*) from gone
-    $$, v_table) into settled using i_pull, v_queue;
+    $$, v_table) into settled using i_pull, v_queue, v_instances;
 
-    execute format('select not exists (select from {{.Schema}}.%I q where q.pull_guid = $1)', v_table) into done using i_pull;
+    if settled < cardinality(v_instances) then
+        execute format('select not exists (select from {{.Schema}}.%I q where q.instance_guid = any ($2) and q.pull_guid = $1)', v_table)
+        into done
+        using i_pull, v_instances;
+    end if;
     if done then
         delete from {{.Schema}}.pulls p where p.pull_guid = i_pull;
     end if;
