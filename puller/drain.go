@@ -16,8 +16,8 @@ const hintFor = 30 * time.Second
 
 // Drain recovers what earlier pulls left, and then pulls until the queue has
 // nothing more to claim, or, beside writers who do not rest, nothing that was
-// there when it began. The next batch is claimed and read while the last is
-// shipped. When ctx ends it finishes the batch in hand, gives back what it has
+// there when it began. While a batch is shipped, the next is claimed and read,
+// and the last is settled. When ctx ends it finishes the batch in hand, gives back what it has
 // claimed beyond that, and returns what it did, with no error; Config.Abort cuts
 // shorter.
 //
@@ -62,10 +62,14 @@ func (p *Puller) drain(ctx context.Context, r *Result) error {
 }
 
 // pump pulls batch by batch, one ahead.
-func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) error {
+func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) (err error) {
 	deletes := &deletes{p: p}
 	f := &fetcher{p: p, ledger: ledger, limit: p.cfg.Batch, looked: time.Now()}
-	defer func() { r.add(f.result) }()
+	last := &settling{p: p}
+	defer func() {
+		r.add(f.result)
+		err = errors.Join(err, last.wait())
+	}()
 	next, ahead := f.start(ctx), false
 	for {
 		got := <-next
@@ -73,6 +77,9 @@ func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) error {
 		case errors.Is(got.err, weir.ErrQueueEmpty) && ahead && ctx.Err() == nil:
 			// It looked while a batch was in flight, and others may have waited
 			// for that one.
+			if err := last.wait(); err != nil {
+				return err
+			}
 			next, ahead = f.start(ctx), false
 			continue
 		case errors.Is(got.err, weir.ErrQueueEmpty):
@@ -89,7 +96,10 @@ func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) error {
 		if !stop {
 			next, ahead = f.start(ctx), true
 		}
-		err := p.finish(got.work, deletes, r)
+		shipped, err := p.finish(got.work, deletes, r)
+		if shipped {
+			err = last.start(got.work)
+		}
 		if stop {
 			return err
 		}
@@ -102,25 +112,60 @@ func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) error {
 	}
 }
 
-// finish ships and settles a batch, without the rows at fault.
-func (p *Puller) finish(w *work, deletes *deletes, r *Result) error {
-	defer w.beat.stop()
+// finish ships a batch without the rows at fault. It reports whether there is
+// something to settle; if not, the pull is finished.
+func (p *Puller) finish(w *work, deletes *deletes, r *Result) (shipped bool, err error) {
+	defer func() {
+		if !shipped {
+			w.beat.stop()
+		}
+	}()
 	_, gone := w.batch.Counts()
 	if err := deletes.allow(gone); err != nil {
 		p.release(w)
-		return err
+		return false, err
 	}
 	if err := p.ship(w, r); err != nil {
-		return err
+		return false, err
 	}
 	if len(w.batch.Tables) == 0 {
 		p.release(w)
-		return nil
+		return false, nil
 	}
 	upserts, gone := w.batch.Counts()
 	deletes.done += int64(gone)
 	r.Pulls, r.Upserted, r.Deleted = r.Pulls+1, r.Upserted+upserts, r.Deleted+gone
-	return p.insist(func() error { return p.settle(p.cfg.Abort, w.pull.PullGUID) })
+	return true, nil
+}
+
+// settling settles one batch at a time, beside the shipment of the next.
+type settling struct {
+	p    *Puller
+	last chan error // nil when none is under way
+}
+
+// start settles a batch that the target committed, once the one before it is
+// done, whose error it returns.
+func (s *settling) start(w *work) error {
+	err := s.wait()
+	last := make(chan error, 1)
+	s.last = last
+	go func() {
+		err := s.p.insist(func() error { return s.p.settle(s.p.cfg.Abort, w.pull.PullGUID) })
+		w.beat.stop()
+		last <- err
+	}()
+	return err
+}
+
+// wait returns the error of the batch that is being settled.
+func (s *settling) wait() error {
+	if s.last == nil {
+		return nil
+	}
+	err := <-s.last
+	s.last = nil
+	return err
 }
 
 // settle ends a pull that the target committed. Should it fail, the ledger holds
