@@ -68,8 +68,8 @@ log: {format: json}
 `
 
 func TestParse(t *testing.T) {
-	c := parse(t, full, "PASSWORD", `p"w: x`, "BATCH", "12")
-	if got := c.Source.URL.Reveal(); got != `postgres://weir:p"w: x@orders-db/shop` {
+	c := parse(t, full, "PASSWORD", `p'w:x`, "BATCH", "12")
+	if got := c.Source.URL.Reveal(); got != `postgres://weir:p'w:x@orders-db/shop` {
 		t.Errorf("source url %q", got)
 	}
 	p := c.Pulls[0]
@@ -141,7 +141,7 @@ func TestParse_Faults(t *testing.T) {
 		"NotYAML":       {"source:\n  url: 'a\n", "weir.yaml:2: it is not YAML: found unexpected end of stream. Try: check the indentation and the quotes near that line"},
 		"Two":           {head + "---\nx: 1\n", "weir.yaml:2: the file holds a second document. Try: one document: remove the --- line"},
 		"NoURL":         {"source:\n  schema: x\n", "weir.yaml:2: source.url: it is missing. Try: url: postgres://user@host/db"},
-		"EmptyURL":      {"source:\n  url: ''\n", "weir.yaml:2: source.url: it is empty. Try: postgres://user@host/db or sqlite:FILE"},
+		"EmptyURL":      {"source:\n  url: ''\n", "weir.yaml:2: source.url: it is empty. Try: postgres://user@host/db, sqlserver://user@host?database=db or sqlite:FILE"},
 		"Text":          {"source: sqlite:a.db\n", "weir.yaml:1: source: it is a text, not a mapping. Try: keys under it: schema or url"},
 		"Unknown":       {head + "capturs: []\n", "weir.yaml:2: capturs: unknown key. Try: captures"},
 		"UnknownFar":    {head + "zzzzzzzz: []\n", "weir.yaml:2: zzzzzzzz: unknown key. Try: captures, log, pulls or source"},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -66,12 +67,48 @@ func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
 // back.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText takes any text; the dialect knows what is right.
+// UnmarshalText takes any text but a URL that is surely none; the dialect knows
+// what is right.
 func (u *URL) UnmarshalText(b []byte) error {
 	if len(b) == 0 {
-		return hinted{errors.New("it is empty"), "postgres://user@host/db or sqlite:FILE"}
+		return hinted{errors.New("it is empty"), "postgres://user@host/db, sqlserver://user@host?database=db or sqlite:FILE"}
+	}
+	if err := escaped(string(b)); err != nil {
+		return hinted{err, "write the characters of a password as a URL must have them: % as %25, @ as %40, / as %2F, ? as %3F, # as %23, a space as %20, and others by their code alike"}
 	}
 	*u = NewURL(string(b))
+	return nil
+}
+
+// escaped refuses a URL whose password would be taken for another part of it: a
+// driver would connect to a piece of the password, and say so. No message
+// quotes it.
+func escaped(text string) error {
+	scheme, rest, isURL := strings.Cut(text, "://")
+	if !isURL || scheme == "sqlite" || scheme == "file" {
+		return nil
+	}
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	user, hosts := "", rest[:end]
+	if at := strings.LastIndex(hosts, "@"); at >= 0 {
+		user, hosts = hosts[:at+1], hosts[at+1:]
+	}
+	// PostgreSQL's URLs may name several hosts, each with its port.
+	for host := range strings.SplitSeq(hosts, ",") {
+		u, err := url.Parse(scheme + "://" + user + host + rest[end:])
+		if err != nil {
+			return errors.New("it cannot be read as a URL; perhaps a character of the password is not escaped")
+		}
+		query := slices.ContainsFunc(strings.Split(u.RawQuery, "&"), func(field string) bool {
+			return strings.Contains(field, "@") && !strings.Contains(field, "=")
+		})
+		if strings.Count(user, "@") > 1 || strings.Contains(u.EscapedPath(), "@") || strings.Contains(u.EscapedFragment(), "@") || query {
+			return errors.New("a character of the user's name or password is not escaped")
+		}
+	}
 	return nil
 }
 

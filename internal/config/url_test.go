@@ -92,3 +92,32 @@ func TestURL_ShowsNoPassword(t *testing.T) {
 		}
 	}
 }
+
+// A password that is not escaped is refused where it would be taken for a host,
+// and not shown.
+func TestURL_Unescaped(t *testing.T) {
+	for _, bad := range []string{
+		"postgres://u:hunter2@x@host/db", "postgres://u:12/hunter2@host/db", "postgres://u:12?hunter2@host/db", "postgres://u:12#hunter2@host/db",
+		"postgres://u:%zzhunter2@host/db", "postgres://u:hun ter2@host/db", "postgres://u:hunter2/x@host/db", "sqlserver://sa:hunter2#@host?database=d",
+		"postgres://u:hunter2@h:5432/db:x@y", "postgres://u:hunter2@host:port/db",
+	} {
+		var u URL
+		err := u.UnmarshalText([]byte(bad))
+		var h hinted
+		if !errors.As(err, &h) || !strings.Contains(h.hint, "@ as %40") {
+			t.Errorf("%s: %v", bad, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the message shows the password: %v", bad, err)
+		}
+	}
+	for _, good := range []string{
+		"postgres://u:p%40ss%2Fw@host/db", "postgres://u@h1:5432,h2:5433/db?target_session_attrs=primary", "postgres:///db?host=/tmp", "postgres://",
+		"sqlserver://host?database=d&user+id=me@tenant", "sqlserver://sa:x@host/instance", "sqlite:///tmp/a@b.db", "sqlite:a%zz.db", "host=h password=a@b", "postgres://[::1]:5432/db",
+	} {
+		var u URL
+		if err := u.UnmarshalText([]byte(good)); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+}
