@@ -27,10 +27,12 @@ const hintFor = 30 * time.Second
 // [*weir.DriftError] when a person must act, [*DeleteLimitError]. Rows at fault
 // are no error: they are kept back and counted.
 func (p *Puller) Drain(ctx context.Context) (Result, error) {
-	var r Result
+	r := Result{kept: &kept{dead: map[keptKey]bool{}}}
 	start := time.Now()
 	err := p.drain(ctx, &r)
 	r.Duration, r.Outage = time.Since(start), outageOf(err)
+	r.Postponed, r.Dead = r.kept.counts()
+	r.kept = nil
 	return r, err
 }
 
@@ -64,7 +66,7 @@ func (p *Puller) drain(ctx context.Context, r *Result) error {
 // pump pulls batch by batch, one ahead.
 func (p *Puller) pump(ctx context.Context, ledger weir.GUID, r *Result) (err error) {
 	deletes := &deletes{p: p}
-	f := &fetcher{p: p, ledger: ledger, limit: p.cfg.Batch, looked: time.Now()}
+	f := &fetcher{p: p, ledger: ledger, limit: p.cfg.Batch, looked: time.Now(), result: Result{kept: r.kept}}
 	last := &settling{p: p}
 	defer func() {
 		r.add(f.result)
@@ -135,6 +137,7 @@ func (p *Puller) finish(w *work, deletes *deletes, r *Result) (shipped bool, err
 	upserts, gone := w.batch.Counts()
 	deletes.done += int64(gone)
 	r.Pulls, r.Upserted, r.Deleted = r.Pulls+1, r.Upserted+upserts, r.Deleted+gone
+	r.kept.shipped(w.batch)
 	return true, nil
 }
 

@@ -265,13 +265,12 @@ func TestDrain_Swap(t *testing.T) {
 		s.fill(2)
 		s.drain()
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 300*time.Millisecond)))
-		s.put(1, row{unique: 2}, false)
-		r := s.drain()
-		time.Sleep(200 * time.Millisecond)
-		s.put(2, row{unique: 1}, false)
-		r.add(s.drain())
-		if r.Postponed != 2 || r.Dead != 0 {
-			t.Errorf("%+v", r)
+		for key := range 2 {
+			s.put(key+1, row{unique: 2 - key}, false)
+			if r := s.drain(); r.Postponed != 1 || r.Dead != 0 {
+				t.Errorf("%+v", r)
+			}
+			time.Sleep(time.Duration(1-key) * 200 * time.Millisecond)
 		}
 		for at, q := range s.queue {
 			if wait := time.Until(q.notBefore); wait != 500*time.Millisecond {
@@ -787,4 +786,34 @@ func TestDrain_RestlessWriters(t *testing.T) {
 		s.drain()
 		s.rest()
 	})
+}
+
+// A row that waits for another and is shipped later in the same run was not kept
+// back.
+func TestDrain_KeptBackForAMoment(t *testing.T) {
+	act(t, Config{Batch: 1}, func(s *scene) {
+		s.fill(8)
+		s.drain()
+		s.p.target = slow{s.proc}
+		s.put(3, row{unique: 4}, false)
+		for key := 4; key <= 8; key++ {
+			s.put(key, row{unique: key + 100}, false)
+		}
+		r := s.drain()
+		if n := s.proc.count("postpone"); n == 0 {
+			t.Error("nothing was kept back")
+		}
+		if r.Upserted != 6 || r.Postponed != 0 {
+			t.Errorf("%+v", r)
+		}
+		s.rest()
+	})
+}
+
+// slow is a target that takes a second and a half for a shipment.
+type slow struct{ *process }
+
+func (w slow) Ship(ctx context.Context, s weir.Shipment) error {
+	time.Sleep(1500 * time.Millisecond)
+	return w.process.Ship(ctx, s)
 }

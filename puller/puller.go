@@ -49,13 +49,15 @@ type Result struct {
 	Pulls     int           `json:"pulls"` // committed
 	Upserted  int           `json:"upserted"`
 	Deleted   int           `json:"deleted"`
-	Postponed int           `json:"postponed"` // changes at fault, to be tried again
-	Dead      int           `json:"dead"`
+	Postponed int           `json:"postponed"` // changes kept back and not shipped since, to be tried again
+	Dead      int           `json:"dead"`      // changes kept back for good
 	Folded    int           `json:"folded"`
 	Recovered int           `json:"recovered"` // pulls of others
 	Duration  time.Duration `json:"duration_ns"`
 	// Outage is the side that was away when the run ended, empty for none.
 	Outage weir.Side `json:"outage,omitempty"`
+
+	kept *kept // while the run goes on
 }
 
 // Idle reports that the run found nothing to do, and met no outage.
@@ -83,8 +85,6 @@ func (r *Result) add(o Result) {
 	r.Pulls += o.Pulls
 	r.Upserted += o.Upserted
 	r.Deleted += o.Deleted
-	r.Postponed += o.Postponed
-	r.Dead += o.Dead
 	r.Folded += o.Folded
 	r.Recovered += o.Recovered
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/weir-cdc/weir"
@@ -110,13 +111,28 @@ func (p *Puller) isolate(w *work, r *Result) (int, error) {
 // keepBack takes rows at fault out of the pull and the batch.
 func (p *Puller) keepBack(w *work, faults []weir.Fault, r *Result) error {
 	out := make([]weir.Postponement, len(faults))
+	logged, more, waiting := 0, 0, 0
 	for i, f := range faults {
-		out[i] = p.postponement(w.batch.Tables[f.Table].Items[f.Item].Change, f.Err)
-		if i < faultsLogged {
+		c := w.batch.Tables[f.Table].Items[f.Item].Change
+		out[i] = p.postponement(c, f.Err)
+		switch {
+		case f.Err.Constraint && c.Attempts < stubbornAfter:
+			// A child that came before its parent is no news.
+			if waiting == 0 {
+				p.log.Info("rows wait for other rows; this is the first", "reason", f.Err)
+			}
+			waiting++
+		case logged < faultsLogged:
 			p.log.Warn("row is not shipped", "error", f.Err, "dead", out[i].Dead)
+			logged++
+		default:
+			more++
 		}
 	}
-	if more := len(faults) - faultsLogged; more > 0 {
+	if waiting > 1 {
+		p.log.Info("rows wait for other rows", "rows", waiting)
+	}
+	if more > 0 {
 		p.log.Warn("more rows are not shipped", "rows", more)
 	}
 	if err := p.postpone(w, out, r); err != nil {
@@ -184,13 +200,59 @@ func (p *Puller) postpone(w *work, out []weir.Postponement, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("postpone: %w", err)
 	}
+	r.kept.add(out)
+	return nil
+}
+
+// kept are the changes that a run kept back and did not ship later.
+type kept struct {
+	mu   sync.Mutex
+	dead map[keptKey]bool // false: postponed
+}
+
+type keptKey struct {
+	instance weir.GUID
+	class    string // the types of a row's own are one
+}
+
+func keptKeyOf(instance weir.GUID, changeType string) keptKey {
+	if changeType == weir.InstanceInserted || changeType == weir.InstanceDeleted {
+		changeType = ""
+	}
+	return keptKey{instance, changeType}
+}
+
+func (k *kept) add(out []weir.Postponement) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, o := range out {
-		switch {
-		case o.Dead:
-			r.Dead++
-		case o.Error != "":
-			r.Postponed++
+		if o.Dead || o.Error != "" {
+			k.dead[keptKeyOf(o.InstanceGUID, o.ChangeType)] = o.Dead
 		}
 	}
-	return nil
+}
+
+func (k *kept) shipped(b *weir.Batch) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.dead) == 0 {
+		return
+	}
+	for i := range b.Tables {
+		for j := range b.Tables[i].Items {
+			c := &b.Tables[i].Items[j].Change
+			delete(k.dead, keptKeyOf(c.InstanceGUID, c.ChangeType))
+		}
+	}
+}
+
+func (k *kept) counts() (postponed, dead int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.dead {
+		if d {
+			dead++
+		}
+	}
+	return len(k.dead) - dead, dead
 }
