@@ -794,7 +794,7 @@ func TestDrain_KeptBackForAMoment(t *testing.T) {
 	act(t, Config{Batch: 1}, func(s *scene) {
 		s.fill(8)
 		s.drain()
-		s.p.target = slow{s.proc}
+		s.proc.script(map[string][]mishap{"ship": slices.Repeat([]mishap{{Kind: slow, For: 1500 * time.Millisecond}}, 20)})
 		s.put(3, row{unique: 4}, false)
 		for key := 4; key <= 8; key++ {
 			s.put(key, row{unique: key + 100}, false)
@@ -808,12 +808,4 @@ func TestDrain_KeptBackForAMoment(t *testing.T) {
 		}
 		s.rest()
 	})
-}
-
-// slow is a target that takes a second and a half for a shipment.
-type slow struct{ *process }
-
-func (w slow) Ship(ctx context.Context, s weir.Shipment) error {
-	time.Sleep(1500 * time.Millisecond)
-	return w.process.Ship(ctx, s)
 }
