@@ -29,6 +29,7 @@ var arrows = []struct {
 	{"dialects/dialecttest", []string{".", "internal/testdb", "puller", "triggers"}},
 	{"dialects/*", []string{".", "sql"}},
 	{"internal/*", []string{"."}},
+	{"internal/testdb/*", nil}, // for test.sh
 	{"cmd/*", []string{"scheduler", "puller", "triggers", "dialects", ".", "internal/*"}},
 	{"bench", nil}, // tests only
 }

@@ -119,7 +119,7 @@ func TestRun_WrongConfiguration(t *testing.T) {
 }
 
 func TestRun_Help(t *testing.T) {
-	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}, {"triggers", "-h"}, {"queue", "list", "--help"}, {"help", "run"}} {
+	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}, {"triggers", "-h"}, {"queue", "list", "--help"}, {"help", "run"}, {"completion", "--help"}} {
 		r := weirWith(t.Context(), nil, "", args...)
 		if r.code != exitDone || !strings.Contains(r.out, "Examples:") || r.errors != "" {
 			t.Errorf("%v: code %d, output %q, errors %q", args, r.code, r.out, r.errors)
@@ -135,6 +135,9 @@ func TestRun_Help(t *testing.T) {
 func TestRun_Version(t *testing.T) {
 	if r := weirWith(t.Context(), nil, "", "version"); r.code != exitDone || !strings.HasPrefix(r.out, "weir ") {
 		t.Errorf("code %d, output %q", r.code, r.out)
+	}
+	if r := weirWith(t.Context(), nil, "", "--version"); r.code != exitDone || !strings.HasPrefix(r.out, "weir ") || r.errors != "" {
+		t.Errorf("--version: code %d, output %q, errors %q", r.code, r.out, r.errors)
 	}
 	if r := weirWith(t.Context(), nil, "", "version", "--json"); !strings.Contains(r.out, `"version": `) {
 		t.Errorf("output %q", r.out)

@@ -71,6 +71,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 differs or drift
   weir triggers apply
   weir backfill
   weir run`,
+		Version:       version().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,6 +94,14 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 differs or drift
 	f.StringVar(&a.flags.logLevel, "log-level", "info", "debug, info, warn or error (WEIR_LOG_LEVEL)")
 	for _, c := range commands {
 		root.AddCommand(c(a))
+	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Example = "  weir completion bash > /etc/bash_completion.d/weir"
+		for _, shell := range c.Commands() {
+			shell.Example = "  weir completion " + shell.Name()
+		}
 	}
 	groups(root)
 	return root
