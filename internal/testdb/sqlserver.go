@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	mssql "github.com/microsoft/go-mssqldb" // and the driver sqlserver
+	_ "github.com/microsoft/go-mssqldb" // the driver sqlserver
 )
 
 // oldestSQLServer is the first major version of SQL Server that the tests are
@@ -47,7 +47,7 @@ func SQLServer(t testing.TB, settings ...string) string {
 	// As with Postgres, the time is for a later run.
 	name := fmt.Sprintf("weir_test_%010d_%s", time.Now().Unix(), randomHex())
 	if err := createSQLServer(name); err != nil {
-		t.Fatalf("testdb: create database %s: %v", name, err)
+		t.Fatalf("testdb: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := dropSQLServer(name); err != nil {
@@ -145,24 +145,20 @@ func isLeftover(name string, now time.Time) bool {
 	return m != nil && m[1] < fmt.Sprintf("%010d", now.Add(-24*time.Hour).Unix())
 }
 
+// alone makes the session of a batch wait for others that make or drop a
+// database of the tests: neither server likes two at once.
+const alone = `declare @got int;
+	exec @got = sp_getapplock @Resource = N'weir_test', @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 60000;
+	if @got < 0 throw 50001, N'other tests make and drop databases for too long', 1;
+	`
+
 func createSQLServer(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	for {
-		err := execSQLServer(ctx, tds.url, "create database "+name)
-		// Every new database is a copy of model, and only one session may
-		// copy it: another test binary does just now.
-		const modelInUse = 1807
-		var refused mssql.Error
-		if !errors.As(err, &refused) || refused.Number != modelInUse {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(100 * time.Millisecond):
-		}
+	if err := execSQLServer(ctx, tds.url, alone+"create database "+name); err != nil {
+		return fmt.Errorf("create database %s: %w", name, err)
 	}
+	return nil
 }
 
 // dropSQLServer ends the sessions of a database, which would keep it from being
@@ -177,7 +173,7 @@ func dropSQLServer(name string) error {
 			from sys.dm_exec_sessions where database_id = db_id('` + name + `');
 			exec (@kill);`
 	}
-	err := execSQLServer(ctx, tds.url, "if db_id('"+name+"') is not null begin "+end+" drop database "+name+" end")
+	err := execSQLServer(ctx, tds.url, alone+"if db_id('"+name+"') is not null begin "+end+" drop database "+name+" end")
 	if err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}

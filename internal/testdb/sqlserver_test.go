@@ -71,6 +71,9 @@ func TestSQLServer_InUse(t *testing.T) {
 			inner.Fatal(err)
 		}
 	})
+	if left == nil {
+		t.FailNow() // the subtest said why
+	}
 	if hasDatabase(t, name) {
 		t.Error("a database with a session outlived its test")
 	}
