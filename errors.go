@@ -34,6 +34,7 @@ type UnavailableError struct {
 	Side Side
 	Op   string // claim, read, ship, ...
 	Err  error
+	Hint string // what a person may do; empty where there is only to try again
 }
 
 func (e *UnavailableError) Error() string {

@@ -28,7 +28,7 @@ type QueueStatus struct {
 // QueueGroup counts a queue's changes of one table, concept and type.
 type QueueGroup struct {
 	Table       string        `json:"table"` // empty where no capture tagged it
-	ConceptGUID GUID          `json:"concept_guid"`
+	ConceptGUID GUID          `json:"concept_guid,omitzero"`
 	ChangeType  string        `json:"change_type"`
 	Depth       int64         `json:"depth"`
 	OldestAge   time.Duration `json:"oldest_age_ns"`
@@ -46,7 +46,7 @@ type LivePull struct {
 	Rows       int       `json:"rows"`
 	// Ledger is the identity of the target's ledger that the pull ships into;
 	// zero where the source does not say.
-	Ledger GUID `json:"ledger"`
+	Ledger GUID `json:"ledger,omitzero"`
 }
 
 // ChangeState is where a change of the queue stands.
@@ -68,13 +68,13 @@ type QueueRow struct {
 	InstanceGUID  GUID        `json:"instance_guid"`
 	ChangeType    string      `json:"change_type"`
 	ChangedOn     time.Time   `json:"changed_on"`
-	ConceptGUID   GUID        `json:"concept_guid"`
+	ConceptGUID   GUID        `json:"concept_guid,omitzero"`
 	OldPrimaryKey string      `json:"old_primary_key"`
-	PullGUID      GUID        `json:"pull_guid"`
+	PullGUID      GUID        `json:"pull_guid,omitzero"` // zero where no pull has it
 	State         ChangeState `json:"state"`
 	Attempts      int         `json:"attempts"`
-	NotBefore     time.Time   `json:"not_before"` // zero where not postponed
-	LastError     string      `json:"last_error"`
+	NotBefore     time.Time   `json:"not_before,omitzero"` // zero where not postponed
+	LastError     string      `json:"last_error,omitempty"`
 }
 
 // QueueSelector chooses changes of one queue; zero fields choose all.

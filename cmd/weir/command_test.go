@@ -302,6 +302,7 @@ func TestReport(t *testing.T) {
 	}{
 		"None":     {nil, exitDone, ""},
 		"Plain":    {errors.New("it broke"), exitFailed, "weir: it broke\n"},
+		"Locked":   {&weir.UnavailableError{Side: weir.AtSource, Op: "claim", Err: errors.New("lock timeout"), Hint: "run it again"}, exitFailed, "weir: claim: source is unavailable: lock timeout\nTry: run it again\n"},
 		"Outage":   {&weir.UnavailableError{Side: weir.AtTarget, Op: "ship", Err: errors.New("refused")}, exitFailed, "weir: ship: target is unavailable: refused\n"},
 		"Config":   {wrong, exitUsage, "weir: f:3: k: bad\nTry: good\n"},
 		"Wrapped":  {fmt.Errorf("open: %w", wrong), exitUsage, "weir: open: f:3: k: bad\nTry: good\n"},

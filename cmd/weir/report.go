@@ -78,6 +78,7 @@ func split(err error) (text, hint string) {
 		u *usageError
 		c *weir.ConfigError
 		d *weir.DriftError
+		o *weir.UnavailableError
 	)
 	switch {
 	case errors.As(err, &u):
@@ -86,6 +87,8 @@ func split(err error) (text, hint string) {
 		hint = c.Hint
 	case errors.As(err, &d):
 		hint = d.Hint
+	case errors.As(err, &o):
+		return err.Error(), o.Hint
 	}
 	text = err.Error()
 	if hint != "" {

@@ -78,6 +78,16 @@ func (s *source) same(specs ...weir.CaptureSpec) {
 
 func testApply(t *testing.T, e Engine) {
 	s := newSource(t, e, threeTables(e)...)
+	resolved, err := s.Resolve(t.Context(), three(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range resolved {
+		warned := strings.Contains(strings.Join(r.Warnings, "\n"), "is null belong to no instance")
+		if warned != (r.Capture.Table.Name == "events") {
+			t.Errorf("%s: whether rows without a parent are captured is said: %t", r.Capture.Table, warned)
+		}
+	}
 	specs := three(s)
 	s.apply(specs...)
 	s.same(specs...)
@@ -98,7 +108,7 @@ func testApply(t *testing.T, e Engine) {
 	}
 
 	// Every statement may be run again.
-	resolved, err := s.Resolve(t.Context(), specs)
+	resolved, err = s.Resolve(t.Context(), specs)
 	if err != nil {
 		t.Fatal(err)
 	}

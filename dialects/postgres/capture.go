@@ -253,6 +253,9 @@ func (s *Source) attach(ctx context.Context, p *plan) ([]string, error) {
 	if p.rowLevel {
 		warnings = append(warnings, fmt.Sprintf("a subscription writes %s: it gets row-level triggers enabled always, since logical replication fires no others; a large statement costs more", t))
 	}
+	if p.Kind == weir.Child && !p.keyCols[0].NotNull {
+		warnings = append(warnings, fmt.Sprintf("rows of %s whose %s is null belong to no instance, and are not captured", t, ident(p.keyCols[0].Name)))
+	}
 	if p.RefuseTruncate {
 		warnings = append(warnings, fmt.Sprintf("TRUNCATE of %s will fail (truncate: refuse)", t))
 	}

@@ -51,7 +51,11 @@ func translate(err error, side weir.Side, op, object string) error {
 	if errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) || strings.Contains(err.Error(), "conn closed") {
-		return &weir.UnavailableError{Side: side, Op: op, Err: err}
+		u := &weir.UnavailableError{Side: side, Op: op, Err: err}
+		if errors.As(err, &connect) {
+			u.Hint = "check that the server runs, and the host, port and sslmode in the URL"
+		}
+		return u
 	}
 	return fmt.Errorf("%s at the %s: %w", op, side, err)
 }
@@ -73,10 +77,13 @@ func translateServer(err error, pg *pgconn.PgError, side weir.Side, op, object s
 		return fmt.Errorf("%s: %w", op, weir.ErrLeaseLost)
 	case connectionLost(code), strings.HasPrefix(code, "53"), // lost, too many connections, out of memory or disk
 		code == "57P03", code == "57014", code == "25P03", // starting up, cancelled or timed out, idle time-out
-		code == "40001", code == "40P01", code == "40003", code == "55P03", // serialization, deadlock, lock time-out
+		code == "40001", code == "40P01", code == "40003", // serialization, deadlock
 		code == "25006", // read-only: a standby during failover
 		strings.HasPrefix(code, "58"), strings.HasPrefix(code, "XX"):
 		return &weir.UnavailableError{Side: side, Op: op, Err: err}
+	case code == "55P03":
+		return &weir.UnavailableError{Side: side, Op: op, Err: err,
+			Hint: "another transaction holds a lock that is needed, and weir waits a moment only: run it again when that is over; pg_locks and pg_stat_activity show whose it is"}
 	case code == "28P01" || code == "28000":
 		return hint("check the user and password in the URL, PGPASSWORD or .pgpass, and the server's pg_hba.conf")
 	case code == "3D000":

@@ -200,6 +200,9 @@ func resolve(ctx context.Context, c *session, spec weir.CaptureSpec) (*plan, []s
 		cp.Kind, cp.Set = weir.Instance, !unique
 		if spec.ChangeType != "" {
 			cp.Kind, cp.Set = weir.Child, true
+			if !p.keyCols[0].NotNull {
+				warnings = append(warnings, fmt.Sprintf("rows of %s whose %q is null belong to no instance, and are not captured", t.name, name))
+			}
 		} else if !p.keyCols[0].NotNull {
 			return refuse(fmt.Sprintf("column %q may be null", name), "make the table anew with the column declared NOT NULL: every row needs its instance GUID")
 		}
