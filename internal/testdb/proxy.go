@@ -2,9 +2,12 @@ package testdb
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -41,6 +44,7 @@ type Proxy struct {
 	url     *url.URL    // of the database, through the proxy
 	server  string      // the server's host:port
 	newWire func() wire // what the two of them speak
+	record  string      // directory for statements, or ""
 
 	mu       sync.Mutex
 	listener net.Listener // nil while connections are refused
@@ -251,6 +255,9 @@ func (p *Proxy) requests(l *link) {
 		if err != nil {
 			return
 		}
+		if p.record != "" && statement != "" {
+			p.write(statement)
+		}
 		if tr := p.spring(statement); tr != nil {
 			switch tr.action {
 			case DropMessage:
@@ -308,6 +315,14 @@ func (p *Proxy) answers(l *link) {
 		if _, err := l.client.Write(out); err != nil {
 			return
 		}
+	}
+}
+
+// write puts a statement into a file, by its hash: one for each text.
+func (p *Proxy) write(statement string) {
+	name := filepath.Join(p.record, fmt.Sprintf("%x.sql", sha256.Sum256([]byte(statement))))
+	if err := os.WriteFile(name, []byte(statement), 0o644); err != nil {
+		p.t.Errorf("testdb: record statement: %v", err)
 	}
 }
 

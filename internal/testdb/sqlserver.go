@@ -59,7 +59,13 @@ func SQLServer(t testing.TB, settings ...string) string {
 			Exec(t, tds.url, "alter database "+name+" set "+setting)
 		}
 	}
-	return withTDSDatabase(tds.url, name)
+	databaseURL := withTDSDatabase(tds.url, name)
+	if dir := os.Getenv("WEIR_TEST_TSQL"); dir != "" {
+		p := NewProxy(t, databaseURL)
+		p.record = dir
+		return p.URL()
+	}
+	return databaseURL
 }
 
 // Babelfish tells whether the tests' SQL Server is Babelfish for PostgreSQL,

@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -93,6 +96,32 @@ func TestSQLServer_Settings(t *testing.T) {
 				t.Errorf("%s is %t, want %t", column, got, on)
 			}
 		}
+	}
+}
+
+func TestSQLServer_Record(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("WEIR_TEST_TSQL", dir)
+	url := SQLServer(t)
+	for range 2 {
+		Exec(t, url, "select 'ü' as a")
+	}
+	queryTDS[int](t, url, "select cast(@p1 as int)", 1)
+	var got []string
+	files, err := filepath.Glob(filepath.Join(dir, "*.sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(data))
+	}
+	slices.Sort(got)
+	if want := []string{"select 'ü' as a", "select cast(@p1 as int)"}; !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 

@@ -9,6 +9,8 @@
 //	                        databases; default: one started from local binaries
 //	WEIR_TEST_SQLSERVER_URL a SQL Server or Babelfish to use, as a login that may
 //	                        create databases; no default
+//	WEIR_TEST_TSQL          a directory to which each statement goes that the tests
+//	                        send to SQL Server, one a file, for .ci/tsql.js
 //	WEIR_TEST_REQUIRE       engines, with commas between, whose absence fails
 //	                        a test rather than skips it
 //	WEIR_TEST_SUMMARY       a file to which Run adds what it printed, for a
