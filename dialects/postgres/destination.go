@@ -185,62 +185,76 @@ func (d *destination) readForeignKeys(ctx context.Context, q queryer, have *tabl
 // convert decides how the staged value becomes the target column's, and how to
 // tell that it would not be the same value any more. A cast to the type without
 // its length or precision fails where it cannot convert; what assigning could
-// round or cut is compared.
+// round or cut is compared. Another type is made of the value's text, so that
+// every encoding gives the same.
 func (m *mapped) convert(e weir.Encoding) {
-	s := fmt.Sprintf("s.c%d", m.place)
+	staged := fmt.Sprintf("s.c%d", m.place)
 	to := m.target
 	full := to.Native
 	if to.asText {
 		full = to.base
 	}
-	m.expr = s
+	m.expr = staged
 	if m.stage == full {
 		return
 	}
 	limited := full != to.base
-	natural := e == weir.EncodingText && createType(m.Column, e) == to.base
+	own := createType(m.Column, e)
+	natural := baseOf(own) == to.base
+	padded := baseOf(m.Native) == "bpchar" && to.base == "bpchar"
+	s := m.text(staged)
 	switch {
-	case to.base == "bytea" && m.stage == "bytea":
-		return
-	case e == weir.EncodingText:
+	case natural && m.stage == own:
+	case m.Kind == weir.Bool && numbers[to.Kind]:
+		m.expr = fmt.Sprintf("%s::boolean::integer::%s", s, to.base)
+	case numbers[m.Kind] && integers[to.Kind]:
+		m.expr = fmt.Sprintf("%s::numeric::%s", s, to.base) // 1e+15 is an integer
+	default:
 		m.expr = s + "::" + to.base
-		if m.stage == "bytea" {
-			m.expr = fmt.Sprintf("encode(%s, 'hex')::%s", s, to.base)
-		}
-	case baseOf(m.stage) != to.base:
-		m.expr = fmt.Sprintf("%s::%s", s, to.base)
-		if to.asText || textual(to.base) || m.Kind == weir.Other {
-			m.expr = fmt.Sprintf("%s::text::%s", s, to.base)
-		}
 	}
 	exact := fmt.Sprintf("(%s)::%s", m.expr, full)
 	switch {
-	case natural && !limited:
-	case e == weir.EncodingText && natural, baseOf(m.stage) == to.base:
+	case natural && !limited, natural && (m.Kind == weir.JSON || m.Kind == weir.XML):
+	case natural && textual(to.base), padded:
+		// Assigning fails where it would cut; a comparison would ignore the
+		// blanks that are cut.
+		m.check = fmt.Sprintf("length(%s::text) > length((%s)::text)", m.expr, exact)
+	case natural:
 		m.check = fmt.Sprintf("%s is distinct from %s", m.expr, exact)
-		if m.Kind == weir.JSON || m.Kind == weir.XML {
-			m.check = ""
-		}
-		if textual(to.base) {
-			// Assigning fails where it would cut; a comparison would ignore the
-			// blanks that are cut.
-			m.check = fmt.Sprintf("length(%s::text) > length((%s)::text)", m.expr, exact)
-		}
+	case m.Kind == weir.Bool && numbers[to.Kind]:
 	case numbers[m.Kind] && numbers[to.Kind]:
 		// The same number may be written in another way.
-		m.check = fmt.Sprintf("%[1]s::text is distinct from (%[2]s)::text and (%[1]s::text = '-0' or %[1]s::text::numeric is distinct from (%[2]s)::text::numeric)", s, exact)
+		m.check = fmt.Sprintf("%[1]s is distinct from (%[2]s)::text and (%[1]s = '-0' or %[1]s::numeric is distinct from (%[2]s)::text::numeric)", s, exact)
 	case to.base == "jsonb" && (m.Kind == weir.JSON || m.Kind == weir.Text), to.base == "uuid" && m.Kind == weir.Text:
 		// Another spelling of the same value.
-	case m.stage == "bytea":
-		m.check = fmt.Sprintf("%s::text is distinct from encode(%s, 'hex')", exact, s)
+	case textual(to.base), m.Kind == weir.Text, m.Kind == weir.Other, m.Kind == weir.Bytes:
+		m.check = fmt.Sprintf("%s is distinct from %s", s, output(exact, to))
 	default:
-		from := m.stage
-		if e == weir.EncodingText {
-			from = createType(m.Column, e)
-		}
-		m.check = fmt.Sprintf("%s::%s::text is distinct from (%s)::text::%[2]s::text", s, from, exact)
+		m.check = fmt.Sprintf("%s::%s::text is distinct from (%s)::text::%[2]s::text", s, own, exact)
 	}
 }
+
+// text is the neutral text of a staged value; of bytes, PostgreSQL's own.
+func (m *mapped) text(staged string) string {
+	switch {
+	case m.stage == "text":
+		return staged
+	case m.Kind == weir.Other || baseOf(m.stage) == "bpchar":
+		// A cast would take the blanks off, and give an address its mask.
+		return fmt.Sprintf("(case when %[1]s is not null then format('%%s', %[1]s) end)", staged)
+	}
+	return staged + "::text"
+}
+
+// output is what the type's output function makes of a value.
+func output(expr string, c *column) string {
+	if c.Kind == weir.Other {
+		return fmt.Sprintf("case when (%[1]s) is not null then format('%%s', %[1]s) end", expr)
+	}
+	return "(" + expr + ")::text"
+}
+
+var integers = map[weir.Kind]bool{weir.Int16: true, weir.Int32: true, weir.Int64: true}
 
 // numbers are the kinds whose values compare as numbers.
 var numbers = map[weir.Kind]bool{

@@ -76,6 +76,10 @@ func TestKeys(t *testing.T) {
 			if same == "" {
 				same = k.a
 			}
+			goneText := k.otherText
+			if k.typ == "char(5)" {
+				goneText = fmt.Sprintf("%-5s", goneText) // as the row had it
+			}
 			single, pair := fmt.Sprintf("public.k%d", i), fmt.Sprintf("public.c%d", i)
 			w.exec(fmt.Sprintf("insert into %s values (%s, 'v'), (%s, 'w')", single, k.a, k.other))
 			first := ask[string](w, "select instance_guid::text from weir.instance_changes order by 1")
@@ -102,8 +106,8 @@ func TestKeys(t *testing.T) {
 				t.Errorf("read %q, %v, want two rows that are there", read, err)
 			}
 			w.on(strange, escaped(fmt.Sprintf("delete from %s where k = %s", single, k.other)))
-			if read, err = w.read(); err != nil || len(read) != 1 || read[0] != k.otherText+": gone" {
-				t.Errorf("read %q, %v, want %s gone", read, err, k.otherText)
+			if read, err = w.read(); err != nil || len(read) != 1 || read[0] != goneText+": gone" {
+				t.Errorf("read %q, %v, want %s gone", read, err, goneText)
 			}
 
 			w.exec(fmt.Sprintf("insert into %s values (1, %s, 'v')", pair, k.a))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -277,10 +278,41 @@ func neutralKey(p *plan, texts []string) ([]weir.Field, error) {
 			}
 			key[i] = b
 			continue
+		case pgtype.BPCharOID:
+			// As the row has it: the key's text is without the blanks.
+			text += strings.Repeat(" ", max(0, c.Length-utf8.RuneCountInString(text)))
+		case pgtype.InetOID:
+			text = hostOf(text)
+		case pgtype.NumericOID:
+			text = scaled(text, c.Scale)
 		}
 		key[i] = []byte(text)
 	}
 	return key, nil
+}
+
+// hostOf takes the mask off the text of a single address, as inet's output does.
+func hostOf(inet string) string {
+	if host, ok := strings.CutSuffix(inet, "/128"); ok {
+		return host
+	}
+	if host, ok := strings.CutSuffix(inet, "/32"); ok && !strings.Contains(host, ":") {
+		return host
+	}
+	return inet
+}
+
+// scaled gives a number's text as many digits after the point as its column's
+// scale has.
+func scaled(number string, scale int) string {
+	if strings.ContainsAny(number, "NI") { // NaN, Infinity
+		return number
+	}
+	whole, fraction, _ := strings.Cut(number, ".")
+	if missing := scale - len(fraction); missing > 0 {
+		return whole + "." + fraction + strings.Repeat("0", missing)
+	}
+	return number
 }
 
 // readTable reads the rows of one capture's items. It stops when left bytes are
