@@ -26,8 +26,8 @@ const rewrites = [
 	[/\bMIN_ACTIVE_ROWVERSION\s*\(\s*\)/gi, 'SYSUTCDATETIME()'],
 	[/\bNEXT\s+VALUE\s+FOR\s+[\w.[\]]+/gi, '1'],
 	[/\bWITH\s+CHECK\s+ADD\b/gi, 'ADD'],
-	[/\bUPDATE\s*\(\s*(\w+|\[[^\]]+\])\s*\)/gi, '1 = 1'],
-	[/(?<=\bDECLARE\s+@\w+\s+)(AS\s+)?(\w+|\[[^\]]+\])\s*\.\s*(\w+|\[[^\]]+\])/gi, 'INT'],
+	[/\bUPDATE\s*\(\s*(\w+|\[(?:[^\]]|\]\])+\])\s*\)/gi, '1 = 1'],
+	[/(?<=\bDECLARE\s+@\w+\s+)(AS\s+)?(\w+|\[(?:[^\]]|\]\])+\])\s*\.\s*(\w+|\[(?:[^\]]|\]\])+\])/gi, 'INT'],
 	[/\bFOR\s+SYSTEM_TIME\s+(ALL|AS\s+OF\s+[@\w]+)/gi, ''],
 	[/\bDROP\s+COLUMN\s+IF\s+EXISTS\b/gi, 'DROP COLUMN'],
 	[/^[ \t]*(GRANT|DENY|REVOKE)\b[^;]*;/gim, ''],
@@ -72,6 +72,11 @@ function errorsOf(text) {
 		}
 	}
 
+	// A module as a literal, so that it may stand in a batch with others.
+	for (const m of text.matchAll(/\bEXEC\s*\(\s*N'((?:[^']|'')*)'\s*\)/gi)) {
+		for (const e of errorsOf(m[1].replaceAll("''", "'"))) report(at(m.index) + e.line - 1, e.column, e.message);
+	}
+
 	for (const [form, other] of rewrites) text = text.replace(form, (s) => other + '\n'.repeat(s.split('\n').length - 1));
 	const listener = { syntaxError: (_, __, line, column, message) => report(line, column, message) };
 	const lexer = new TSqlLexer(new CaseChangingStream(CharStreams.fromString(text), true));
@@ -104,6 +109,7 @@ const wrong = [
 	'SELECT * FROM t WITH (READCOMMITTEDLOCK, UPDLOK)',
 	'SELECT * FROM t WITH (READPAST, UPDLOCK)',
 	'BEGIN ROLLBACK THROW; END',
+	"EXEC (N'CREATE PROCEDURE p AS SELECT ''a'', FROM t')",
 	'SELECT 1 AS a WITH c AS (SELECT 1 AS b) SELECT b FROM c',
 	'SELECT a, FROM t',
 	'SELECT a FROM t LIMIT 1',
