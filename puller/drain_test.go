@@ -112,8 +112,9 @@ func TestDrain(t *testing.T) {
 		if want := (Result{Pulls: 3, Upserted: 12, Deleted: 1, Folded: 2}); r != want {
 			t.Errorf("%+v, want %+v", r, want)
 		}
-		if len(s.ledger) != 1 {
-			t.Errorf("the ledger holds %d pulls; all but the last may be forgotten", len(s.ledger))
+		// One may still be settled while the last is shipped.
+		if n := len(s.ledger); n != 1 && n != 2 {
+			t.Errorf("the ledger holds %d pulls; all but the last two may be forgotten", n)
 		}
 		if r := s.drain(); !r.Idle() {
 			t.Errorf("a second run did %+v", r)

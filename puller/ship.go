@@ -119,7 +119,7 @@ func (p *Puller) keepBack(w *work, faults []weir.Fault, r *Result) error {
 		case f.Err.Constraint && c.Attempts < stubbornAfter:
 			// A child that came before its parent is no news.
 			if waiting == 0 {
-				p.log.Info("rows wait for other rows; this is the first", "reason", f.Err)
+				p.log.Info("rows wait for other rows; this is the first", "error", f.Err)
 			}
 			waiting++
 		case logged < faultsLogged:

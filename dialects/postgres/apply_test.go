@@ -198,14 +198,16 @@ func TestApplyWaitsInAll(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	// Each gives way a moment before apply would give up waiting for it.
-	go func() {
+	var given sync.WaitGroup
+	defer given.Wait()
+	given.Go(func() {
 		for _, c := range holders {
 			time.Sleep(240 * time.Millisecond)
 			if err := try(c, "commit"); err != nil {
 				t.Error(err)
 			}
 		}
-	}()
+	})
 	if err := try(user, "update public.m0 set v = 1 where k = 1; commit"); err != nil {
 		t.Errorf("the application's transaction failed beside apply: %v", err)
 		w.on(user, "rollback")
