@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,9 @@ type database struct {
 	schema string // of the user's tables; empty on SQLite
 	db     *sql.DB
 	proxy  *testdb.Proxy // nil on SQLite
+	// pascal says that its names are spelled as SQL Server's users do: AlbumId
+	// where others have album_id.
+	pascal bool
 }
 
 func newDatabase(t *testing.T, engine, schema string) *database {
@@ -49,6 +53,11 @@ func newDatabase(t *testing.T, engine, schema string) *database {
 		d.url = testdb.SQLite(t)
 		d.db, err = sql.Open("sqlite", "file:"+strings.TrimPrefix(d.url, "sqlite:")+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 		d.schema = ""
+	case "sqlserver":
+		url := testdb.SQLServer(t)
+		d.proxy = testdb.NewProxy(t, url)
+		d.url = d.proxy.URL()
+		d.db, err = sql.Open("sqlserver", url)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +75,28 @@ func (d *database) exec(t *testing.T, statements ...string) {
 	}
 }
 
+// spelled is a name, or every name of two words in a statement, as the database
+// has it.
+func (d *database) spelled(sql string) string {
+	if !d.pascal {
+		return sql
+	}
+	return words.ReplaceAllStringFunc(sql, func(name string) string {
+		var b strings.Builder
+		for _, word := range strings.Split(name, "_") {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+		return b.String()
+	})
+}
+
+var words = regexp.MustCompile(`\b[a-z]+(_[a-z]+)+\b`)
+
 func (d *database) name(table string) string {
+	if d.pascal {
+		table = d.spelled(table)
+		table = strings.ToUpper(table[:1]) + table[1:]
+	}
 	if d.schema == "" {
 		return pgx.Identifier{table}.Sanitize()
 	}
@@ -102,7 +132,11 @@ func (d *database) rows(t *testing.T, table string, columns []string) []string {
 	t.Helper()
 	list := make([]string, len(columns))
 	for i, c := range columns {
-		list[i] = "cast(" + pgx.Identifier{c}.Sanitize() + " as text)"
+		c = pgx.Identifier{d.column(c)}.Sanitize()
+		list[i] = "cast(" + c + " as text)"
+		if d.engine == "sqlserver" {
+			list[i] = "convert(nvarchar(max), " + c + ", 121)"
+		}
 	}
 	rows, err := d.db.QueryContext(t.Context(), "select "+strings.Join(list, ", ")+" from "+d.name(table))
 	if err != nil {
@@ -121,7 +155,7 @@ func (d *database) rows(t *testing.T, table string, columns []string) []string {
 		var b strings.Builder
 		for i, v := range values {
 			s := v.(*sql.NullString)
-			fmt.Fprintf(&b, "%s=%q,%t ", columns[i], s.String, s.Valid)
+			fmt.Fprintf(&b, "%s=%q,%t ", columns[i], wholeSecond.ReplaceAllString(s.String, "$1"), s.Valid)
 		}
 		out = append(out, b.String())
 	}
@@ -130,6 +164,18 @@ func (d *database) rows(t *testing.T, table string, columns []string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// wholeSecond is a time that engines write with and without a fraction.
+var wholeSecond = regexp.MustCompile(`^([0-9-]{10} [0-9:]{8})\.0+$`)
+
+// column is a column's name as the database has it.
+func (d *database) column(name string) string {
+	if !d.pascal {
+		return name
+	}
+	name = d.spelled(name)
+	return strings.ToUpper(name[:1]) + name[1:]
 }
 
 // equalTables fails unless the tables hold the same rows on both sides.
@@ -216,7 +262,7 @@ func (l *line) backfill(t *testing.T) int64 {
 	}
 	var n int64
 	for _, c := range captures {
-		at, err := puller.Backfill(t.Context(), l.source, c.ID, 700, false, nil)
+		at, err := puller.Backfill(t.Context(), l.source, c.ID, 700, true, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,10 +309,10 @@ var chinook = map[string][]string{
 	"track":          {"track_id", "name", "album_id", "media_type_id", "genre_id", "composer", "milliseconds", "bytes", "unit_price"},
 }
 
-func chinookSpecs(schema string) []weir.CaptureSpec {
+func chinookSpecs(d *database) []weir.CaptureSpec {
 	var specs []weir.CaptureSpec
 	for table := range chinook {
-		specs = append(specs, weir.CaptureSpec{Table: weir.Table{Schema: schema, Name: table}})
+		specs = append(specs, weir.CaptureSpec{Table: weir.Table{Schema: d.schema, Name: d.column(table)}})
 	}
 	slices.SortFunc(specs, func(a, b weir.CaptureSpec) int { return strings.Compare(a.Table.Name, b.Table.Name) })
 	return specs
@@ -289,55 +335,61 @@ func loadChinook(t *testing.T, d *database) {
 	d.exec(t, strings.Join(kept, "\n"))
 }
 
+// chinookRows is how many rows the tables have.
+const chinookRows = 15607
+
 // TestLine_Chinook takes a real database from Postgres to Postgres, from there to
 // SQLite, and from SQLite to Postgres: backfill, changes, an outage of each side
 // with changes meanwhile, equality and an empty queue.
 func TestLine_Chinook(t *testing.T) {
 	first := newDatabase(t, "postgres", "public")
 	loadChinook(t, first)
-	const rows = 15607
 	chain := []*database{first, newDatabase(t, "postgres", "copy"), newDatabase(t, "sqlite", ""), newDatabase(t, "postgres", "again")}
 	for i := range len(chain) - 1 {
 		from, to := chain[i], chain[i+1]
-		t.Run(from.engine+" to "+to.engine, func(t *testing.T) {
-			l := newLine(t, from, to, puller.Config{Batch: 2000}, chinookSpecs(from.schema)...)
-			if n := l.backfill(t); i == 0 && n != rows {
-				t.Errorf("backfill tagged %d rows, want %d", n, rows)
-			}
-			if r := l.drain(t); i == 0 && r.Upserted != rows {
-				t.Errorf("shipped %d rows, want %d", r.Upserted, rows)
-			}
-			equalTables(t, from, to, chinook)
+		t.Run(from.engine+" to "+to.engine, func(t *testing.T) { chinookLine(t, from, to, i) })
+	}
+}
 
-			changeChinook(t, from, i*1000+1)
-			l.drain(t)
-			equalTables(t, from, to, chinook)
+// chinookLine takes the database over one line; hop tells lines of one source
+// apart.
+func chinookLine(t *testing.T, from, to *database, hop int) {
+	l := newLine(t, from, to, puller.Config{Batch: 2000}, chinookSpecs(from)...)
+	if n := l.backfill(t); hop == 0 && n != chinookRows {
+		t.Errorf("backfill tagged %d rows, want %d", n, chinookRows)
+	}
+	if r := l.drain(t); hop == 0 && r.Upserted != chinookRows {
+		t.Errorf("shipped %d rows, want %d", r.Upserted, chinookRows)
+	}
+	equalTables(t, from, to, chinook)
 
-			back := to.away(t)
-			changeChinook(t, from, i*1000+2)
-			_, err := l.puller.Drain(t.Context())
-			var u *weir.UnavailableError
-			if !errors.As(err, &u) || u.Side != weir.AtTarget {
-				t.Errorf("drain without its target: %v, want *weir.UnavailableError at the target", err)
-			}
-			changeChinook(t, from, i*1000+3)
-			back()
-			drainAll(t, l)
-			equalTables(t, from, to, chinook)
+	changeChinook(t, from, hop*1000+1)
+	l.drain(t)
+	equalTables(t, from, to, chinook)
 
-			changeChinook(t, from, i*1000+4)
-			back = from.away(t)
-			if _, err := l.puller.Drain(t.Context()); !errors.As(err, &u) || u.Side != weir.AtSource {
-				t.Errorf("drain without its source: %v, want *weir.UnavailableError at the source", err)
-			}
-			back()
-			changeChinook(t, from, i*1000+5)
-			drainAll(t, l)
-			equalTables(t, from, to, chinook)
-			if n := l.left(t); n != 0 {
-				t.Errorf("%d changes and pulls are left", n)
-			}
-		})
+	back := to.away(t)
+	changeChinook(t, from, hop*1000+2)
+	_, err := l.puller.Drain(t.Context())
+	var u *weir.UnavailableError
+	if !errors.As(err, &u) || u.Side != weir.AtTarget {
+		t.Errorf("drain without its target: %v, want *weir.UnavailableError at the target", err)
+	}
+	changeChinook(t, from, hop*1000+3)
+	back()
+	drainAll(t, l)
+	equalTables(t, from, to, chinook)
+
+	changeChinook(t, from, hop*1000+4)
+	back = from.away(t)
+	if _, err := l.puller.Drain(t.Context()); !errors.As(err, &u) || u.Side != weir.AtSource {
+		t.Errorf("drain without its source: %v, want *weir.UnavailableError at the source", err)
+	}
+	back()
+	changeChinook(t, from, hop*1000+5)
+	drainAll(t, l)
+	equalTables(t, from, to, chinook)
+	if n := l.left(t); n != 0 {
+		t.Errorf("%d changes and pulls are left", n)
 	}
 }
 
@@ -370,15 +422,21 @@ func drainAll(t *testing.T, l *line) {
 func changeChinook(t *testing.T, d *database, n int) {
 	t.Helper()
 	id := 100000 + n*10
-	d.exec(t,
-		fmt.Sprintf("insert into %s (artist_id, name) values (%d, 'Ærøskøbing ''%d'' 🎸'), (%d, null)", d.name("artist"), id, n, id+1),
+	national, concat := "", "||"
+	if d.engine == "sqlserver" {
+		national, concat = "N", "+"
+	}
+	for _, statement := range []string{
+		fmt.Sprintf("insert into %s (artist_id, name) values (%d, %s'Ærøskøbing ''%d'' 🎸'), (%d, null)", d.name("artist"), id, national, n, id+1),
 		fmt.Sprintf("insert into %s (album_id, title, artist_id) values (%d, 'first', %d), (%d, '', %d)", d.name("album"), id, id, id+1, id+1),
 		fmt.Sprintf("update %s set album_id = album_id + 5, title = 'moved' where album_id = %d", d.name("album"), id),
 		fmt.Sprintf("update %s set unit_price = unit_price + 0.01, composer = null where track_id %% 97 = %d", d.name("track"), n%97),
-		fmt.Sprintf("update %s set total = total + 1, billing_city = billing_city || ' ' where invoice_id %% 50 = %d", d.name("invoice"), n%50),
+		fmt.Sprintf("update %s set total = total + 1, billing_city = billing_city %s ' ' where invoice_id %% 50 = %d", d.name("invoice"), concat, n%50),
 		fmt.Sprintf("delete from %s where track_id %% 500 = %d", d.name("playlist_track"), n%500),
 		fmt.Sprintf("insert into %s (playlist_id, track_id) select 18, track_id from %s where track_id %% 333 = %d and track_id not in (select track_id from %s where playlist_id = 18)",
 			d.name("playlist_track"), d.name("track"), n%333, d.name("playlist_track")),
 		fmt.Sprintf("delete from %s where invoice_line_id %% 400 = %d", d.name("invoice_line"), n%400),
-	)
+	} {
+		d.exec(t, d.spelled(statement))
+	}
 }
