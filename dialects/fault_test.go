@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	mssql "github.com/microsoft/go-mssqldb"
+
 	"github.com/weir-cdc/weir"
 	"github.com/weir-cdc/weir/dialects"
 	"github.com/weir-cdc/weir/puller"
@@ -235,6 +237,21 @@ end $$;
 create table copy.item (id integer primary key, v bigint, note text);
 create trigger watch before insert or update or delete on copy.item for each row execute function public.watch();`
 
+// watchSQLServer is the same for SQL Server: a statement each.
+var watchSQLServer = []string{
+	"create schema copy",
+	"create table dbo.regressions (id int, was bigint, became bigint)",
+	"create table dbo.seen (id int not null primary key, v bigint not null)",
+	"create table copy.item (id int not null primary key, v bigint, note nvarchar(100))",
+	`create trigger copy.watch on copy.item after insert, update as
+begin
+    set nocount on;
+    insert into dbo.regressions (id, was, became) select i.id, s.v, i.v from inserted i join dbo.seen s on s.id = i.id where s.v > i.v;
+    update s set v = i.v from dbo.seen s join inserted i on i.id = s.id where i.v > s.v;
+    insert into dbo.seen (id, v) select i.id, i.v from inserted i where not exists (select 1 from dbo.seen s where s.id = i.id);
+end`,
+}
+
 // TestLine_Faults runs several writers and several pullers whose calls fail,
 // lose their answers, sleep past their leases, or end with the process, and
 // then asserts I1 to I6: nothing lost, nothing left, no row back in time, no
@@ -243,7 +260,15 @@ create trigger watch before insert or update or delete on copy.item for each row
 // WEIR_TEST_FAULTS sets how long it runs (8 s), WEIR_TEST_SEED replays a run's
 // choices (not the engine's timing).
 func TestLine_Faults(t *testing.T) {
-	t.Parallel()
+	for _, engines := range [][2]string{{"postgres", "postgres"}, {"sqlserver", "postgres"}, {"postgres", "sqlserver"}} {
+		t.Run(engines[0]+" to "+engines[1], func(t *testing.T) {
+			t.Parallel()
+			faultsLine(t, engines[0], engines[1])
+		})
+	}
+}
+
+func faultsLine(t *testing.T, source, target string) {
 	duration := 8 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("WEIR_TEST_FAULTS")); err == nil {
 		duration = d
@@ -255,12 +280,24 @@ func TestLine_Faults(t *testing.T) {
 		}
 	}
 	t.Logf("WEIR_TEST_SEED=%d", seed)
-	from, to := newDatabase(t, "postgres", "public"), newDatabase(t, "postgres", "copy")
-	from.exec(t, "create sequence version", "create table item (id integer primary key, v bigint not null default nextval('version'), note text)")
-	to.exec(t, "create schema copy", watch)
+	schemas := map[string]string{"postgres": "public", "sqlserver": "dbo"}
+	from, to := newDatabase(t, source, schemas[source]), newDatabase(t, target, "copy")
+	write := writeItems
+	if source == "sqlserver" {
+		write = writeItemsSQLServer
+		from.exec(t, "create sequence dbo.version as bigint start with 1",
+			"create table dbo.item (id int not null primary key, v bigint not null default (next value for dbo.version), note nvarchar(100))")
+	} else {
+		from.exec(t, "create sequence version", "create table item (id integer primary key, v bigint not null default nextval('version'), note text)")
+	}
+	if target == "sqlserver" {
+		to.exec(t, watchSQLServer...)
+	} else {
+		to.exec(t, "create schema copy", watch)
+	}
 	tables := map[string][]string{"item": {"id", "v", "note"}}
 	const lease = time.Second
-	l := newLine(t, from, to, puller.Config{}, weir.CaptureSpec{Table: weir.Table{Schema: "public", Name: "item"}})
+	l := newLine(t, from, to, puller.Config{}, weir.CaptureSpec{Table: weir.Table{Schema: from.schema, Name: "item"}})
 
 	truth := &flight{t: t, pulls: map[weir.GUID]map[weir.GUID]bool{}}
 	var counts [5]atomic.Int64
@@ -272,7 +309,7 @@ func TestLine_Faults(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		var wg sync.WaitGroup
 		for w := range 4 {
-			wg.Go(func() { writeItems(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(rounds*10+w)))) })
+			wg.Go(func() { write(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(rounds*10+w)))) })
 		}
 		for p := range 4 {
 			wg.Go(func() {
@@ -292,7 +329,7 @@ func TestLine_Faults(t *testing.T) {
 			t.Errorf("I6: %d changes and pulls are left", n)
 		}
 		var regressions int
-		if err := to.db.QueryRow("select count(*) from public.regressions").Scan(&regressions); err != nil {
+		if err := to.db.QueryRow("select count(*) from " + schemas[target] + ".regressions").Scan(&regressions); err != nil {
 			t.Fatal(err)
 		}
 		if regressions > 0 {
@@ -382,6 +419,53 @@ func writeItems(ctx context.Context, t *testing.T, d *database, rnd *rand.Rand) 
 			}
 		}
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "rollback")
+		conn.Close()
+	}
+}
+
+// writeItemsSQLServer is writeItems in T-SQL.
+func writeItemsSQLServer(ctx context.Context, t *testing.T, d *database, rnd *rand.Rand) {
+	levels := []string{"read committed", "read committed", "snapshot"}
+	for ctx.Err() == nil {
+		var b strings.Builder
+		fmt.Fprintf(&b, "set xact_abort on; set transaction isolation level %s; begin transaction;\n", levels[rnd.IntN(len(levels))])
+		for range 1 + rnd.IntN(4) {
+			id := rnd.IntN(60)
+			switch rnd.IntN(7) {
+			case 0, 1:
+				fmt.Fprintf(&b, "if exists (select 1 from item where id = %[1]d) update item set v = next value for dbo.version where id = %[1]d; else insert into item (id, note) values (%[1]d, 'n%[2]d');\n", id, rnd.IntN(1000))
+			case 2:
+				fmt.Fprintf(&b, "delete from item where id = %d;\n", id)
+			case 3:
+				fmt.Fprintf(&b, "update item set v = next value for dbo.version, note = 'multi' where id between %d and %d;\n", id, id+5)
+			case 4:
+				fmt.Fprintf(&b, "update item set id = id + 1000, v = next value for dbo.version where id = %d and not exists (select 1 from item where id = %d);\n", id, id+1000)
+			case 5:
+				fmt.Fprintf(&b, "update item set id = id - 1000, v = next value for dbo.version where id = %d and not exists (select 1 from item where id = %d);\n", id+1000, id)
+			case 6:
+				fmt.Fprintf(&b, "update item set v = next value for dbo.version where id = %d;\n", id)
+			}
+		}
+		if rnd.IntN(5) == 0 {
+			b.WriteString("rollback transaction;")
+		} else {
+			b.WriteString("commit transaction;")
+		}
+		conn, err := d.db.Conn(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				t.Error(err)
+			}
+			return
+		}
+		if _, err := conn.ExecContext(ctx, b.String()); err != nil && ctx.Err() == nil {
+			// A deadlock, an update conflict at SNAPSHOT, a key that another took: the table alone gives them.
+			var server mssql.Error
+			if !errors.As(err, &server) || server.Number != 1205 && server.Number != 3960 && server.Number != 2627 && !strings.Contains(server.Message, "could not serialize") {
+				t.Errorf("write: %v", err)
+			}
+		}
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "if @@trancount > 0 rollback transaction; set transaction isolation level read committed")
 		conn.Close()
 	}
 }

@@ -54,7 +54,7 @@ func newDatabase(t *testing.T, engine, schema string) *database {
 		d.db, err = sql.Open("sqlite", "file:"+strings.TrimPrefix(d.url, "sqlite:")+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 		d.schema = ""
 	case "sqlserver":
-		url := testdb.SQLServer(t)
+		url := testdb.SQLServer(t, "ALLOW_SNAPSHOT_ISOLATION ON")
 		d.proxy = testdb.NewProxy(t, url)
 		d.url = d.proxy.URL()
 		d.db, err = sql.Open("sqlserver", url)
