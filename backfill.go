@@ -10,4 +10,6 @@ type BackfillProgress struct {
 	// Estimate is the planner's idea of the number of rows; 0 where it has none.
 	Estimate int64
 	Done     bool
+	// Before says that it was done before the call, which tagged nothing.
+	Before bool
 }

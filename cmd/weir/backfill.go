@@ -101,6 +101,10 @@ func (a *app) backfill(ctx context.Context, s dialects.Source, c *weir.Capture, 
 		})
 		var outage *weir.UnavailableError
 		switch {
+		case err == nil && at.Before:
+			show.end()
+			_, err := fmt.Fprintf(a.stdout, "%s: done before, with %s; nothing is tagged now. --restart begins anew\n", clean(name), count(at.Tagged, "row"))
+			return err
 		case err == nil:
 			show.end()
 			_, err := fmt.Fprintf(a.stdout, "%s: %s tagged in %s\n", clean(name), count(at.Tagged, "row"), human(time.Since(began)))

@@ -13,6 +13,7 @@ var backfillTests = []test{
 	{"Chunks", testBackfillChunks},
 	{"Resume", testBackfillResume},
 	{"Restart", testBackfillRestart},
+	{"Forgotten", testBackfillForgotten},
 	{"Keys", testBackfillKeys},
 	{"Deletes", testBackfillDeletes},
 	{"Kinds", testBackfillKinds},
@@ -132,6 +133,43 @@ func testBackfillRestart(t *testing.T, e Engine) {
 	}
 	if got := s.take(); len(got) != 15 {
 		t.Errorf("the queue brought %d rows, want 15", len(got))
+	}
+}
+
+// testBackfillForgotten: what was installed anew has rows that no trigger tagged,
+// and the next backfill tags them without being told to begin anew.
+func testBackfillForgotten(t *testing.T, e Engine) {
+	s := existing(t, e, 1, 15)
+	id := s.capture("orders", "").ID
+	s.backfillAll(id, 100)
+	s.take()
+	if p := s.backfill(s, id, 100, false); p.Tagged != 15 || !p.Done || !p.Before {
+		t.Errorf("Backfill of one that is done = %+v, want 15 tagged before", p)
+	}
+	s.wantEmpty("a backfill that was done before")
+
+	installed, err := s.Installed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	isTrigger := func(o weir.Object) bool { return o.Kind == weir.Trigger }
+	i := slices.IndexFunc(installed, func(o weir.Object) bool { return isTrigger(o) && strings.Contains(o.Name, "insert") })
+	if i < 0 { // one trigger for all
+		i = slices.IndexFunc(installed, isTrigger)
+	}
+	s.exec(installed[i].Drop...)
+	s.exec("insert into orders values (16, 'missed')")
+	s.apply(s.plain("orders"))
+	if p := s.backfill(s, id, 100, false); p.Tagged != 16 || !p.Done || p.Before {
+		t.Errorf("Backfill after a trigger was missing = %+v, want 16 tagged", p)
+	}
+	s.take()
+
+	spec := s.plain("orders")
+	spec.Queues = []string{weir.DefaultQueue, "more"}
+	s.apply(spec)
+	if p := s.backfill(s, id, 100, false); p.Tagged != 16 || !p.Done || p.Before {
+		t.Errorf("Backfill for another queue = %+v, want 16 tagged", p)
 	}
 }
 

@@ -296,7 +296,7 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		if done != nil {
-			out.Done = true
+			out.Done, out.Before = true, true
 			return nil
 		}
 		var n int

@@ -47,7 +47,7 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		if done.Valid {
-			out.Done = true
+			out.Done, out.Before = true, true
 			return nil
 		}
 		n, next, err := p.tagNext(ctx, c, last, limit)

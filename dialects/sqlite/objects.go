@@ -121,7 +121,7 @@ func triggersOf(p *plan) ([]weir.Object, error) {
 		drop := "drop trigger if exists " + ident(name)
 		out = append(out, weir.Object{
 			Kind: weir.Trigger, Name: name, Table: p.Table, Group: p.Table,
-			Create: []string{drop, sql}, Drop: []string{drop}, Fingerprint: fingerprintOf(sql),
+			Create: []string{drop, sql, forgetBackfill(p.ID)}, Drop: []string{drop}, Fingerprint: fingerprintOf(sql),
 		})
 	}
 	return out, nil
@@ -201,10 +201,18 @@ func registration(p *plan) weir.Object {
 	for _, q := range p.Queues {
 		create = append(create, fmt.Sprintf("insert into weir_capture_queues (capture_id, queue) values (%d, %s)", p.ID, literal(q)))
 	}
+	create = append(create, forgetBackfill(p.ID))
 	return weir.Object{
 		Kind: weir.Registration, Name: strconv.Itoa(int(p.ID)), Table: p.Table, Group: p.Table,
 		Create: create, Drop: unregister(p.ID), Fingerprint: registrationFingerprint(p.Capture, names, types),
 	}
+}
+
+// forgetBackfill makes the next backfill begin anew: a table made again, a key
+// changed, a queue added, a trigger that was missing for a while have rows that
+// no trigger tagged.
+func forgetBackfill(id int32) string {
+	return fmt.Sprintf("delete from weir_backfills where capture_id = %d", id)
 }
 
 func boolInt(b bool) int {
