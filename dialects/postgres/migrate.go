@@ -25,7 +25,7 @@ import (
 // routines are installed whole at each Init, after the migrations: a file is
 // the truth of each. A routine that another calls comes first.
 var routines = []string{
-	"assert_read_committed", "create_queue", "queues_of", "fold_slice", "fold", "gi_instance_changed",
+	"assert_read_committed", "create_queue", "live_pull", "queues_of", "fold_slice", "fold", "gi_instance_changed",
 	"claim", "settle", "release", "postpone", "extend", "expired",
 }
 

@@ -66,19 +66,20 @@ begin
               and (q.waits_for_pull_guid is null or not exists (
                       select from {{.Schema}}.pulls p
                       where p.pull_guid = q.waits_for_pull_guid and p.state = 'claimed'))
-              -- Both types of one row can be here at once when other code tags it. They go one after the other: what is in
-              -- flight, or older and just as claimable, holds the other back.
+              -- Both types of one row can be here at once, when other code tags it, or a fold and a user do in the same moment.
+              -- They go one after the other: what is in flight, in this version or an earlier one, or older and just as
+              -- claimable, holds the other back.
               and (q.change_type not in ('Instance Inserted', 'Instance Deleted') or not exists (
                       select from {{.Schema}}.%1$I s
                       where s.instance_guid = q.instance_guid
                         and s.change_type = case q.change_type when 'Instance Inserted' then 'Instance Deleted' else 'Instance Inserted' end
-                        and case
-                                when s.pull_guid is not null then exists (
-                                    select from {{.Schema}}.pulls p where p.pull_guid = s.pull_guid and p.state = 'claimed')
-                                else (s.changed_on, s.change_type) < (q.changed_on, q.change_type)
-                                     and (s.not_before is null or s.not_before <= $1)
-                                     and ($6 is null or s.change_type = any ($6))
-                            end))
+                        and (exists (
+                                 select from {{.Schema}}.pulls p
+                                 where p.pull_guid in (s.pull_guid, s.waits_for_pull_guid) and p.state = 'claimed')
+                             or s.pull_guid is null
+                                and (s.changed_on, s.change_type) < (q.changed_on, q.change_type)
+                                and (s.not_before is null or s.not_before <= $1)
+                                and ($6 is null or s.change_type = any ($6)))))
             order by q.changed_on
             limit $2
             for update of q skip locked

@@ -61,7 +61,10 @@ begin
 
             for i in 1 .. coalesce(cardinality(v_guids), 0) loop
                 update {{.Schema}}.%2$I q
-                set waits_for_pull_guid = v_pulls[i]
+                set waits_for_pull_guid = case
+                                              when q.waits_for_pull_guid is null then v_pulls[i]
+                                              else {{.Schema}}.live_pull(q.waits_for_pull_guid, v_pulls[i])
+                                          end
                 where q.instance_guid = v_guids[i] and q.change_type = i_type;
             end loop;
         end
