@@ -22,6 +22,8 @@ var claimTests = []test{
 	{"Chains", testClaimChains},
 	{"BothTypes", testClaimBothTypes},
 	{"BothTypesConcurrent", testClaimBothTypesConcurrent},
+	{"BothTypesEarlierVersion", testClaimBothTypesEarlierVersion},
+	{"BothTypesTwoPulls", testClaimBothTypesTwoPulls},
 	{"ExpiredHolds", testClaimExpiredHolds},
 	{"LockedRows", testClaimLockedRows},
 }
@@ -366,6 +368,51 @@ func testClaimBothTypes(t *testing.T, e Engine) {
 	if p, err := s.Claim(t.Context(), req); !errors.Is(err, weir.ErrQueueEmpty) {
 		t.Errorf("Claim of the other type = %+v, %v, want ErrQueueEmpty", p, err)
 	}
+}
+
+// testClaimBothTypesEarlierVersion: the other type of a row is not in flight any
+// more as it was claimed, but tagged anew and waiting.
+func testClaimBothTypesEarlierVersion(t *testing.T, e Engine) {
+	s := orders(t, e, 1)
+	first := s.claim(10)
+	c := first.Changes[0]
+	s.exec(e.InsertQueued(c.InstanceGUID, c.ConceptGUID, weir.InstanceDeleted, c.OldPrimaryKey))
+	s.execf("update orders set note = 'anew' where id = 1")
+	s.wantNothing("an earlier version of the row is in flight under its other type")
+	s.settle(first.PullGUID)
+	second := s.claim(10)
+	if len(second.Changes) != 1 || second.Changes[0].ChangeType != weir.InstanceDeleted {
+		t.Errorf("then Claim brought %+v, want the older type alone", second.Changes)
+	}
+	s.settle(second.PullGUID)
+	s.settle(s.claim(10).PullGUID)
+	s.wantEmpty("in the end")
+}
+
+// testClaimBothTypesTwoPulls: what a tag cancels waits for a pull that is over,
+// and what it overwrites is in flight: it waits for the one that lives.
+func testClaimBothTypesTwoPulls(t *testing.T, e Engine) {
+	s := orders(t, e, 1)
+	over := s.claim(10)
+	c := over.Changes[0]
+	s.execf("delete from orders where id = 1")
+	s.settle(over.PullGUID)
+	s.exec(e.InsertQueued(c.InstanceGUID, c.ConceptGUID, weir.InstanceInserted, c.OldPrimaryKey))
+	req := s.request(10)
+	req.ChangeTypes = []string{weir.InstanceInserted}
+	live := s.claimBy(req)
+	if len(live.Changes) != 1 {
+		t.Fatalf("Claim of one type brought %+v, want one change", live.Changes)
+	}
+	s.execf("insert into orders values (1, 'back')")
+	s.wantNothing("an earlier version of the row is in flight")
+	s.settle(live.PullGUID)
+	last := s.claim(10)
+	if len(last.Changes) != 1 || last.Changes[0].ChangeType != weir.InstanceInserted {
+		t.Errorf("then Claim brought %+v, want the row", last.Changes)
+	}
+	s.settle(last.PullGUID)
+	s.wantEmpty("in the end")
 }
 
 // testClaimBothTypesConcurrent: claims see what other claims have just taken.
