@@ -22,6 +22,9 @@ const hints = new Set(('FORCESCAN FORCESEEK HOLDLOCK INDEX KEEPDEFAULTS KEEPIDEN
 
 // Forms that SQL Server has and the grammar lacks, as others of the same shape.
 const rewrites = [
+	// Templates: the schema's name, and pieces that the program fills in.
+	[/\{\{\.Schema\}\}/g, '[dbo]'],
+	[/\{\{[^}]*\}\}/g, ''],
 	[/\bCREATE\s+OR\s+ALTER\s+VIEW\b/gi, 'CREATE VIEW'],
 	[/\bMIN_ACTIVE_ROWVERSION\s*\(\s*\)/gi, 'SYSUTCDATETIME()'],
 	[/\bNEXT\s+VALUE\s+FOR\s+[\w.[\]]+/gi, '1'],

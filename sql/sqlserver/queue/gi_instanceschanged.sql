@@ -1,0 +1,39 @@
+-- GI_InstancesChanged(@Changes): tags many instances by hand, in the caller's transaction; each instance and type once. As
+-- GI_InstanceChanged otherwise, but more than 1000 go by the inbox.
+CREATE OR ALTER PROCEDURE {{.Schema}}.[GI_InstancesChanged]
+    @Changes {{.Schema}}.[GI_Tags] READONLY
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET ROWCOUNT 0;
+    SET XACT_ABORT ON;
+    BEGIN TRY
+        {{template "table" .Tags}}
+        INSERT INTO @tags (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
+        SELECT t.InstanceGUID, t.ChangeType, SYSUTCDATETIME(), t.ConceptGUID, t.OldPrimaryKey, NULL
+        FROM @Changes t;
+        IF (SELECT COUNT(*) FROM @tags) > 1000
+           OR EXISTS (SELECT 1 FROM sys.dm_exec_sessions s WHERE s.session_id = @@SPID AND s.transaction_isolation_level = 5)
+           OR EXISTS (SELECT 1 FROM {{.Schema}}.[GI_CaptureQueues] cq WHERE cq.Queue <> 'default')
+        BEGIN
+            {{template "append" .Tags}}
+            RETURN 0;
+        END;
+        {{template "tag" .Tags}}
+        RETURN 0;
+    END TRY
+    BEGIN CATCH
+        IF ERROR_NUMBER() IN (1205, 1222, 3960)
+        BEGIN;
+            THROW;
+        END;
+        DECLARE @story nvarchar(2000);
+        SET @story = N'weir: {{.SchemaText}}.[GI_InstancesChanged] cannot tag: ' + LEFT(ERROR_MESSAGE(), 1500)
+                   + N' (error ' + CONVERT(nvarchar(12), ERROR_NUMBER()) + N')';
+{{- if .Logs}}
+        IF XACT_STATE() <> -1
+            EXEC {{.Schema}}.[GI_LogEvent] N'{{.SchemaText}}.[GI_InstancesChanged]', @story;
+{{- end}}
+        THROW 51003, @story, 1;
+    END CATCH;
+END
