@@ -27,8 +27,10 @@ type table struct {
 // unique is a unique index or constraint.
 type unique struct {
 	primary bool
-	plain   bool // enabled, without a filter, and a duplicate is an error
-	columns []string
+	plain   bool // enabled and without a filter
+	// ignoresDuplicates: IGNORE_DUP_KEY, a duplicate is a warning.
+	ignoresDuplicates bool
+	columns           []string
 }
 
 // column finds a column by its name as the catalog spells it, or in another
@@ -93,11 +95,11 @@ func (t *table) readColumns(ctx context.Context, q queryer) error {
 
 func (t *table) readUniques(ctx context.Context, q queryer) error {
 	var index, columnID, last int
-	var primary bool
+	var primary, ignores bool
 	var plain int
-	if err := each(ctx, q, catalogSQL("uniques"), []any{t.id}, []any{&index, &primary, &plain, &columnID}, func() error {
+	if err := each(ctx, q, catalogSQL("uniques"), []any{t.id}, []any{&index, &primary, &plain, &ignores, &columnID}, func() error {
 		if index != last {
-			t.uniques = append(t.uniques, unique{primary: primary, plain: plain == 1})
+			t.uniques = append(t.uniques, unique{primary: primary, plain: plain == 1, ignoresDuplicates: ignores})
 			last = index
 		}
 		i := slices.IndexFunc(t.columns, func(c column) bool { return c.id == columnID })

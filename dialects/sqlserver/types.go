@@ -127,3 +127,127 @@ func (c *column) textual() bool {
 func (c *column) unicode() bool {
 	return c.base == "nchar" || c.base == "nvarchar" || c.base == "ntext"
 }
+
+// createType is the type of a column that the target makes. A SQL Server
+// source's type is kept, but for what is written nowhere (rowversion) or is no
+// longer made (text, ntext, image).
+func createType(c weir.Column, e weir.Encoding) string {
+	if e == Encoding {
+		base, collate, collated := strings.Cut(c.Native, " COLLATE ")
+		switch base {
+		case "rowversion":
+			return "binary(8)"
+		case "image":
+			return "varbinary(max)"
+		case "text":
+			base = "varchar(max)"
+		case "ntext":
+			base = "nvarchar(max)"
+		case "sql_variant":
+			return "nvarchar(max)"
+		}
+		if c.Kind == weir.Other {
+			return "varbinary(max)" // an assembly's type, which is not there
+		}
+		if collated {
+			return base + " COLLATE " + collate
+		}
+		return base
+	}
+	switch c.Kind {
+	case weir.Bool:
+		return "bit"
+	case weir.Int16:
+		return "smallint"
+	case weir.Int32:
+		return "int"
+	case weir.Int64:
+		return "bigint"
+	case weir.Float32:
+		return "real"
+	case weir.Float64:
+		return "float"
+	case weir.Decimal:
+		return decimalType(c.Precision, c.Scale)
+	case weir.Text:
+		// Its characters may be two code units each.
+		if c.Length > 0 && c.Length <= 2000 {
+			return fmt.Sprintf("nvarchar(%d)", 2*c.Length)
+		}
+	case weir.Bytes:
+		return "varbinary(max)"
+	case weir.UUID:
+		return "uniqueidentifier"
+	case weir.Date:
+		return "date"
+	case weir.Time:
+		return "time(7)"
+	case weir.Timestamp:
+		return "datetime2(7)"
+	case weir.TimestampTZ:
+		return "datetimeoffset(7)"
+	case weir.XML:
+		return "xml"
+	case weir.TimeTZ, weir.JSON, weir.Any, weir.Other:
+	}
+	return "nvarchar(max)"
+}
+
+// decimalType holds 38 digits at most. Without a precision, 20 stand before the
+// point.
+func decimalType(precision, scale int) string {
+	switch {
+	case precision <= 0:
+		precision, scale = 38, 18
+	case scale < 0:
+		precision, scale = precision-scale, 0
+	case scale > precision:
+		precision = scale
+	}
+	precision = min(precision, 38)
+	return fmt.Sprintf("decimal(%d,%d)", precision, min(scale, precision))
+}
+
+// The most bytes of a clustered index's key, and of a text or bytes in it.
+const keyBytes = 900
+
+// keyTypes are the types of the key columns of a table that the target makes: a
+// key has no (max), and tells texts apart as another engine does.
+func keyTypes(key []string, b *weir.TableBatch) map[string]string {
+	open, left := 0, keyBytes
+	types := map[string]string{}
+	for _, c := range b.Columns {
+		for _, k := range key {
+			if k != c.Name {
+				continue
+			}
+			types[k] = createType(c, b.Encoding)
+			if variable(types[k]) {
+				open++
+			} else {
+				left -= 17
+			}
+		}
+	}
+	if b.Encoding == Encoding {
+		return types // it was a key there
+	}
+	for k, typ := range types {
+		switch {
+		case strings.HasPrefix(typ, "nvarchar"):
+			n := max(left/open/2, 1)
+			var have int
+			if _, err := fmt.Sscanf(typ, "nvarchar(%d)", &have); err == nil {
+				n = min(n, have)
+			}
+			types[k] = fmt.Sprintf("nvarchar(%d) COLLATE Latin1_General_100_BIN2", n)
+		case strings.HasPrefix(typ, "varbinary"):
+			types[k] = fmt.Sprintf("varbinary(%d)", max(left/open, 1))
+		}
+	}
+	return types
+}
+
+func variable(typ string) bool {
+	return strings.Contains(typ, "char") || strings.Contains(typ, "binary")
+}
