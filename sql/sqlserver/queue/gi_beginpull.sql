@@ -79,16 +79,16 @@ BEGIN
                 FROM {{.SchemaText}}.[GI_Pulls] p WITH (READCOMMITTEDLOCK)
                 WHERE p.PullGUID = q.WaitsForPullGUID AND p.State = ''claimed''))
       -- Both types of one row can be here at once when other code tags it. They go one after the other: what is in
-      -- flight, or older and just as claimable, holds the other back.
+      -- flight, in this version or an earlier one, or older and just as claimable, holds the other back.
       AND NOT EXISTS (
                 SELECT 1
                 FROM {queue} s
                 WHERE s.InstanceGUID = q.InstanceGUID
                   AND s.ChangeType = CASE q.ChangeType WHEN ''Instance Inserted'' THEN ''Instance Deleted'' WHEN ''Instance Deleted'' THEN ''Instance Inserted'' END
-                  AND (s.PullGUID IS NOT NULL AND EXISTS (
+                  AND (EXISTS (
                            SELECT 1
                            FROM {{.SchemaText}}.[GI_Pulls] p WITH (READCOMMITTEDLOCK)
-                           WHERE p.PullGUID = s.PullGUID AND p.State = ''claimed'')
+                           WHERE p.PullGUID IN (s.PullGUID, s.WaitsForPullGUID) AND p.State = ''claimed'')
                        OR s.PullGUID IS NULL
                           AND (s.ChangedOn < q.ChangedOn OR s.ChangedOn = q.ChangedOn AND s.ChangeType < q.ChangeType)
                           AND (s.NotBefore IS NULL OR s.NotBefore <= @now)'
