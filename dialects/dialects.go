@@ -11,6 +11,7 @@ import (
 	"github.com/weir-cdc/weir"
 	"github.com/weir-cdc/weir/dialects/postgres"
 	"github.com/weir-cdc/weir/dialects/sqlite"
+	"github.com/weir-cdc/weir/dialects/sqlserver"
 )
 
 // Source is a source as the command needs it: the pull protocol, and what
@@ -50,6 +51,7 @@ type Source interface {
 var (
 	_ Source = (*postgres.Source)(nil)
 	_ Source = (*sqlite.Source)(nil)
+	_ Source = (*sqlserver.Source)(nil)
 )
 
 // SourceOptions say how weir works at a source.
@@ -60,13 +62,13 @@ type SourceOptions struct {
 }
 
 // supported is what a URL may look like.
-const supported = "postgres://user@host/database or sqlite:FILE"
+const supported = "postgres://user@host/database, sqlserver://user@host?database=NAME or sqlite:FILE"
 
 // Check reports a URL whose scheme no dialect knows, as a [*weir.ConfigError].
 // It connects to nothing.
 func Check(url string) error {
 	switch scheme(url) {
-	case "postgres", "postgresql", "sqlite", "file":
+	case "postgres", "postgresql", "sqlite", "file", "sqlserver":
 		return nil
 	}
 	return unknown(url)
@@ -89,6 +91,12 @@ func OpenSource(ctx context.Context, url string, opts SourceOptions) (Source, er
 			return nil, err
 		}
 		return x, nil
+	case "sqlserver":
+		x, err := sqlserver.OpenSource(ctx, url, opts.Schema)
+		if err != nil {
+			return nil, err
+		}
+		return x, nil
 	}
 	return nil, unknown(url)
 }
@@ -105,6 +113,12 @@ func OpenTarget(ctx context.Context, url string, opts weir.TargetOptions) (weir.
 		return x, nil
 	case "sqlite", "file":
 		x, err := sqlite.OpenTarget(ctx, url, opts)
+		if err != nil {
+			return nil, err
+		}
+		return x, nil
+	case "sqlserver":
+		x, err := sqlserver.OpenTarget(ctx, url, opts)
 		if err != nil {
 			return nil, err
 		}
