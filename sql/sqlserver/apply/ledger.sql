@@ -9,6 +9,7 @@ IF OBJECT_ID({{.Ledger}}, 'U') IS NULL
 -- Who this ledger is: a pull is recovered into the ledger that it was claimed for, or not at all.
 IF OBJECT_ID({{.Identity}}, 'U') IS NULL
     CREATE TABLE {{.Schema}}.[weir_ledger_identity] (
-        only_row int              NOT NULL PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
-        ledger   uniqueidentifier NOT NULL DEFAULT NEWID()
+        only_row int              NOT NULL DEFAULT (1) PRIMARY KEY,
+        ledger   uniqueidentifier NOT NULL DEFAULT (NEWID()),
+        CHECK (only_row = 1)
     );
