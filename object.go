@@ -30,6 +30,8 @@ type Object struct {
 	// Fingerprint is equal for two objects if and only if the catalog shows them
 	// alike, enabled state included.
 	Fingerprint string
+	// Disabled says that the object was found installed and does not act.
+	Disabled bool
 }
 
 // Resolved is a capture with all that its installation needs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-cdc/weir"
@@ -77,29 +78,85 @@ func PlanDrop(ctx context.Context, e Engine, tables []weir.Table) (*Plan, error)
 }
 
 // Check returns what differs between the configuration and the source: one
-// [*weir.DriftError] an object, joined; nil when nothing does.
+// [*weir.DriftError] an object, joined; nil when nothing does. A table that is
+// captured, and cannot be any more (it was dropped, it lost its key), is one; a
+// table that never was is a [*weir.ConfigError].
 func Check(ctx context.Context, e Engine, specs []weir.CaptureSpec) error {
 	p, _, err := PlanFor(ctx, e, specs)
+	var wrong *weir.ConfigError
+	if errors.As(err, &wrong) {
+		return checkEach(ctx, e, specs)
+	}
 	if err != nil {
 		return err
 	}
 	return p.Drift()
 }
 
+// checkEach is Check where not every spec can be resolved.
+func checkEach(ctx context.Context, e Engine, specs []weir.CaptureSpec) error {
+	installed, err := e.Installed(ctx)
+	if err != nil {
+		return err
+	}
+	var good []weir.CaptureSpec
+	var errs []error
+	for _, spec := range specs {
+		_, err := e.Resolve(ctx, []weir.CaptureSpec{spec})
+		var wrong *weir.ConfigError
+		if err == nil {
+			good = append(good, spec)
+			continue
+		}
+		lost := func(o weir.Object) bool {
+			return strings.EqualFold(o.Group.Name, spec.Table.Name) && (spec.Table.Schema == "" || o.Group.Schema == "" || o.Group.Schema == spec.Table.Schema)
+		}
+		if !errors.As(err, &wrong) || !slices.ContainsFunc(installed, func(o weir.Object) bool { return o.Kind == weir.Registration && lost(o) }) {
+			errs = append(errs, err)
+			continue
+		}
+		installed = slices.DeleteFunc(installed, lost) // it is told once
+		errs = append(errs, &weir.DriftError{
+			Object: "table " + spec.Table.String(), Err: fmt.Errorf("it was captured, and cannot be any more: %w", wrong.Err),
+			Hint: wrong.Hint + "; or take it out of captures and run weir triggers apply",
+		})
+	}
+	wanted, err := e.Resolve(ctx, good)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, Compare(wanted, installed).Drift())...)
+}
+
 // Drift tells the plan's steps as differences.
 func (p *Plan) Drift() error {
+	fresh := map[weir.Table]bool{} // was never captured
+	for _, s := range p.Steps {
+		if s.Action == Create && s.Object.Kind == weir.Registration {
+			fresh[s.Group] = true
+		}
+	}
 	var errs []error
 	for _, s := range p.Steps {
 		d := &weir.DriftError{Object: describe(s.Object), Hint: "weir triggers plan shows the difference, weir triggers apply removes it"}
+		kind := s.Object.Kind
 		switch {
+		case s.Action == Create && kind == weir.Trigger && !fresh[s.Group] && s.Object.Table != s.Group:
+			d.Err = fmt.Errorf("it is missing: it was dropped, or %s became part of %s after the capture", s.Object.Table, s.Group)
+		case s.Action == Create && (kind == weir.Trigger || kind == weir.Function) && !fresh[s.Group]:
+			d.Err = errors.New("it was dropped")
 		case s.Action == Create:
 			d.Err = errors.New("it is missing")
 		case s.Action == Drop:
 			d.Err = errors.New("it is installed, and the configuration does not want it")
-		case s.Object.Kind == weir.Registration:
+		case kind == weir.Registration:
 			d.Err = errors.New("the table, its key or its configuration is not what was captured")
-		case s.Object.Kind == weir.Trigger:
-			d.Err = errors.New("it was changed or disabled")
+		case s.Disabled:
+			d.Err = errors.New("it is disabled")
+		case kind == weir.Trigger:
+			d.Err = errors.New("its definition was changed")
+		case kind == weir.Function:
+			d.Err = errors.New("its body or its settings were changed")
 		default:
 			d.Err = errors.New("it was changed")
 		}

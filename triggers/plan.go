@@ -43,7 +43,9 @@ type Step struct {
 	Group  weir.Table
 	Action Action
 	Object weir.Object
-	SQL    []string
+	// Disabled: what is replaced was found disabled.
+	Disabled bool
+	SQL      []string
 }
 
 // Plan is what would be done, in order.
@@ -85,6 +87,7 @@ func Compare(wanted []weir.Resolved, installed []weir.Object) *Plan {
 				p.add(Create, o, o.Create)
 			case old.Fingerprint != o.Fingerprint:
 				p.add(Replace, o, o.Create)
+				p.Steps[len(p.Steps)-1].Disabled = old.Disabled
 			}
 		}
 	}

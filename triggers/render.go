@@ -32,9 +32,13 @@ var migration = regexp.MustCompile(`^([0-9]+)_(.*)\.(up|down)\.sql$`)
 // replaced or dropped: no file knows what was there before, and a change must
 // not go uncaptured in silence.
 func Render(dir string, p *Plan) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	err := os.MkdirAll(dir, 0o755)
+	var entries []os.DirEntry
+	if err == nil {
+		entries, err = os.ReadDir(dir)
+	}
 	if err != nil {
-		return nil, &weir.ConfigError{Key: "--dir", Err: fmt.Errorf("read %s: %w", dir, cause(err)), Hint: "a directory that exists"}
+		return nil, &weir.ConfigError{Key: "--dir", Err: fmt.Errorf("read %s: %w", dir, cause(err)), Hint: "a directory that you may write to; it is made where it is not there"}
 	}
 	number, latest := uint64(0), map[string]string{} // the latest number of a name
 	for _, e := range entries {

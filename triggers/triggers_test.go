@@ -232,6 +232,7 @@ func TestCheck(t *testing.T) {
 	for i := range e.objects {
 		if e.objects[i].Kind != weir.QueueTable {
 			e.objects[i].Fingerprint = "2"
+			e.objects[i].Disabled = e.objects[i].Kind == weir.Trigger
 		}
 	}
 	e.objects = append(e.objects, object(weir.Trigger, "t", "s.z", "s.z"))
@@ -243,9 +244,9 @@ func TestCheck(t *testing.T) {
 	const hint = ". Try: weir triggers plan shows the difference, weir triggers apply removes it"
 	want := strings.Join([]string{
 		"registration of s.a: the table, its key or its configuration is not what was captured" + hint,
-		"function tag_s.a: it was changed" + hint,
-		"trigger t on s.a: it was changed or disabled" + hint,
-		"trigger t on s.a_p: it is missing" + hint,
+		"function tag_s.a: its body or its settings were changed" + hint,
+		"trigger t on s.a: it is disabled" + hint,
+		"trigger t on s.a_p: it is missing: it was dropped, or s.a_p became part of s.a after the capture" + hint,
 		"trigger t on s.z: it is installed, and the configuration does not want it" + hint,
 	}, "\n")
 	if err.Error() != want {
@@ -307,7 +308,14 @@ func TestRender(t *testing.T) {
 		}
 		golden(t, "render_"+strings.ReplaceAll(name, "ünï", "uni"), string(text))
 	}
-	if _, err := triggers.Render(filepath.Join(dir, "none"), p); err == nil || !strings.HasSuffix(err.Error(), "none: no such file or directory. Try: a directory that exists") {
+	made := filepath.Join(dir, "none", "below")
+	if written, err := triggers.Render(made, p); err != nil || len(written) != 6 {
+		t.Errorf("%q, error %v", written, err)
+	}
+	if _, err := os.Stat(filepath.Join(made, "000001_weir_queues.up.sql")); err != nil {
+		t.Error(err)
+	}
+	if _, err := triggers.Render(filepath.Join(dir, "README.md"), p); err == nil || !strings.HasSuffix(err.Error(), "README.md: not a directory. Try: a directory that you may write to; it is made where it is not there") {
 		t.Errorf("error %v", err)
 	}
 }

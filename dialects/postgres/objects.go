@@ -510,6 +510,7 @@ func (s *Source) Installed(ctx context.Context) ([]weir.Object, error) {
 		out = append(out, weir.Object{
 			Kind: weir.Trigger, Name: name, Table: t, Group: g, Drop: []string{fmt.Sprintf("drop trigger if exists %s on %s", ident(name), tableName(t))},
 			Fingerprint: triggerFingerprint(bits, enabled, function, oldTable, newTable),
+			Disabled:    enabled == "D" || enabled == "R", // R: for replication's writes alone
 		})
 		return nil
 	}); err != nil {

@@ -102,6 +102,10 @@ func (d *database) look(op string) error {
 	case err == nil:
 	case d.create && d.file == nil && errors.Is(err, fs.ErrNotExist):
 		return nil
+	case !d.create && errors.Is(err, fs.ErrNotExist):
+		d.closeIdle()
+		return &weir.UnavailableError{Side: d.side, Op: op, Err: err,
+			Hint: fmt.Sprintf("check the path in %s.url, or put the file back; weir makes no source", d.side)}
 	default:
 		d.closeIdle()
 		return &weir.UnavailableError{Side: d.side, Op: op, Err: err}
