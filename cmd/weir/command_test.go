@@ -95,10 +95,10 @@ func TestRun_WrongUse(t *testing.T) {
 func TestRun_WrongConfiguration(t *testing.T) {
 	const source = "source: {url: sqlite:a.db}\ncaptures: [{table: t}]\npulls:\n"
 	for name, c := range map[string]struct{ text, errors string }{
-		"Scheme":   {"source:\n  url: oracle://u:hunter2@h/d\n", "weir: CONFIG:2: source.url: scheme \"oracle\" is not supported\nTry: postgres://user@host/database or sqlite:FILE\n"},
-		"NoScheme": {"source:\n  url: hunter2@h/d\n", "weir: CONFIG:2: source.url: it has no scheme\nTry: postgres://user@host/database or sqlite:FILE\n"},
+		"Scheme":   {"source:\n  url: oracle://u:hunter2@h/d\n", "weir: CONFIG:2: source.url: scheme \"oracle\" is not supported\nTry: postgres://user@host/database, sqlserver://user@host?database=NAME or sqlite:FILE\n"},
+		"NoScheme": {"source:\n  url: hunter2@h/d\n", "weir: CONFIG:2: source.url: it has no scheme\nTry: postgres://user@host/database, sqlserver://user@host?database=NAME or sqlite:FILE\n"},
 		"TwoFaults": {source + "- {name: a, target: {url: 'mysql://u:hunter2@h'}}\n- {name: b, queue: b, target: {url: 'kafka://u:hunter2@h'}}\n",
-			"weir: CONFIG:4: pulls[0].target.url: scheme \"mysql\" is not supported\nweir: CONFIG:5: pulls[1].target.url: scheme \"kafka\" is not supported\nTry: postgres://user@host/database or sqlite:FILE\n"},
+			"weir: CONFIG:4: pulls[0].target.url: scheme \"mysql\" is not supported\nweir: CONFIG:5: pulls[1].target.url: scheme \"kafka\" is not supported\nTry: postgres://user@host/database, sqlserver://user@host?database=NAME or sqlite:FILE\n"},
 		"Keys":     {"sorce: {}\n", "weir: CONFIG:1: sorce: unknown key\nTry: source\nweir: CONFIG:1: source: it is missing\nTry: give it a value\n"},
 		"Schedule": {source + "- name: a\n  schedule: 61 * * * *\n  target: {url: sqlite:b}\n", "weir: CONFIG:5: pulls[0].schedule: "},
 	} {
