@@ -138,7 +138,7 @@ func (p *Plan) Drift() error {
 	}
 	var errs []error
 	for _, s := range p.Steps {
-		d := &weir.DriftError{Object: describe(s.Object), Hint: "weir triggers plan shows the difference, weir triggers apply removes it"}
+		d := &weir.DriftError{Object: describe(s.Object), Hint: "weir triggers plan shows the difference and what it means for the target, weir triggers apply removes it"}
 		kind := s.Object.Kind
 		switch {
 		case s.Action == Create && kind == weir.Trigger && !fresh[s.Group] && s.Object.Table != s.Group:

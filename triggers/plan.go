@@ -96,6 +96,7 @@ func Compare(wanted []weir.Resolved, installed []weir.Object) *Plan {
 			p.drop(o)
 		}
 	}
+	p.missed(wanted, installed)
 	p.sort()
 	return p
 }

@@ -144,6 +144,58 @@ func TestCompare_NothingToDo(t *testing.T) {
 	}
 }
 
+func TestCompare_Missed(t *testing.T) {
+	a := capture("s.a")
+	edit := func(change func(*weir.Object)) []weir.Object {
+		have := installed(a)
+		for i := range have {
+			change(&have[i])
+		}
+		return have
+	}
+	const meanwhile = ": what was written to s.a meanwhile was not captured; run weir backfill --restart s.a after apply. Rows that were deleted meanwhile stay at the target until they are deleted there"
+	const anew = "s.a is registered anew: where the table was made again, or its key, concept or queues changed, run weir backfill s.a after apply; rows that the table no longer has stay at the target until they are deleted there"
+	for name, c := range map[string]struct {
+		installed []weir.Object
+		want      []string
+	}{
+		"begins": {nil, nil},
+		"alike":  {installed(a), nil},
+		"a trigger was disabled": {edit(func(o *weir.Object) {
+			if o.Kind == weir.Trigger && o.Table == table("s.a_p") {
+				o.Fingerprint, o.Disabled = "2", true
+			}
+		}), []string{"trigger t on s.a_p was disabled" + meanwhile}},
+		"the trigger was dropped": {without(installed(a), func(o weir.Object) bool { return o.Kind == weir.Trigger && o.Table == table("s.a") }),
+			[]string{"trigger t on s.a was missing" + meanwhile}},
+		"a function was edited": {edit(func(o *weir.Object) {
+			if o.Kind == weir.Function {
+				o.Fingerprint = "2"
+			}
+		}), []string{"function tag_s.a was not as this version of weir makes it" + meanwhile}},
+		// The function follows the registration.
+		"the key changed": {edit(func(o *weir.Object) {
+			if o.Kind == weir.Function || o.Kind == weir.Registration {
+				o.Fingerprint = "2"
+			}
+		}), []string{anew}},
+		"the table was made again": {without(edit(func(o *weir.Object) {
+			if o.Kind == weir.Registration {
+				o.Fingerprint = "2"
+			}
+		}), func(o weir.Object) bool { return o.Kind == weir.Trigger }), []string{anew}},
+		// The dialect tells of it.
+		"a partition came": {without(installed(a), func(o weir.Object) bool { return o.Table == table("s.a_p") }), nil},
+		"a partition left": {append(installed(a), object(weir.Trigger, "t", "s.left", "s.a")),
+			[]string{"s.left no longer belongs to s.a: the rows that left with it are not deleted at the target; delete them there"}},
+		"a capture is not wanted": {append(installed(a), object(weir.Trigger, "t", "s.b", "s.b")), nil},
+	} {
+		if p := triggers.Compare([]weir.Resolved{a}, c.installed); !slices.Equal(p.Warnings, c.want) {
+			t.Errorf("%s: warnings %q, want %q", name, p.Warnings, c.want)
+		}
+	}
+}
+
 func TestCompareDrop(t *testing.T) {
 	have := installed(capture("s.a"), capture("s.b"))
 	p, err := triggers.CompareDrop(have, []weir.Table{table("s.b")})
@@ -241,7 +293,7 @@ func TestCheck(t *testing.T) {
 	if !errors.As(err, &d) {
 		t.Fatalf("error %T", err)
 	}
-	const hint = ". Try: weir triggers plan shows the difference, weir triggers apply removes it"
+	const hint = ". Try: weir triggers plan shows the difference and what it means for the target, weir triggers apply removes it"
 	want := strings.Join([]string{
 		"registration of s.a: the table, its key or its configuration is not what was captured" + hint,
 		"function tag_s.a: its body or its settings were changed" + hint,

@@ -200,13 +200,22 @@ func testQueues(t *testing.T, e Engine) {
 	s.same(spec)
 }
 
-// wantDrift fails unless Check finds drift, and Apply removes it.
+// wantDrift fails unless Check finds drift, the plan says that writes may be
+// missing, and Apply removes it.
 func (s *source) wantDrift(what string, specs ...weir.CaptureSpec) {
 	s.t.Helper()
 	err := triggers.Check(s.t.Context(), s, specs)
 	var d *weir.DriftError
 	if !errors.As(err, &d) || d.Object == "" || d.Hint == "" {
 		s.t.Errorf("%s: Check = %v, want a *weir.DriftError with object and hint", what, err)
+	}
+	p, _, err := triggers.PlanFor(s.t.Context(), s, specs)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	// Where the registration alone was lost, the triggers went on.
+	if !strings.HasPrefix(what, string(weir.Registration)) && !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "run weir backfill ") }) {
+		s.t.Errorf("%s: the plan warns %q, want a backfill advised", what, p.Warnings)
 	}
 	s.apply(specs...)
 	s.same(specs...)

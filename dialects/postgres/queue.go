@@ -387,7 +387,8 @@ func planOf(ctx context.Context, q queryer, c *registered) (*plan, error) {
 	case err != nil:
 		return nil, translate(err, weir.AtSource, "describe", c.Table.String())
 	case t == nil:
-		return nil, drift("the captured table is gone, or renamed")
+		return nil, &weir.DriftError{Object: c.Table.String(), Err: errors.New("the captured table is gone, or renamed"),
+			Hint: "take it out of captures, or give it its new name there; then weir triggers apply, and weir backfill of the new name: what waits by the old one cannot be shipped"}
 	case t.oid != c.oid:
 		return nil, drift("the table is not the one that was captured: it was dropped and made again, or the database is a restored copy")
 	case t.filtered:

@@ -15,7 +15,7 @@ import (
 // one that was captured: its triggers and its key are there.
 func planOf(ctx context.Context, c *session, r *registered) (*plan, error) {
 	drift := func(format string, args ...any) error {
-		return &weir.DriftError{Object: r.Table.String(), Err: fmt.Errorf(format, args...), Hint: "run weir triggers plan, then weir triggers apply"}
+		return &weir.DriftError{Object: r.Table.String(), Err: fmt.Errorf(format, args...), Hint: "run weir triggers plan, then apply, then weir backfill " + r.Table.String()}
 	}
 	t, err := describe(ctx, c, r.Table.Name)
 	if err != nil {
