@@ -92,6 +92,9 @@ func TestPartitionDetached(t *testing.T) {
 			t.Errorf("%s of %s on %s in the group of %s", s.Action, s.Object.Name, s.Object.Table, s.Group)
 		}
 	}
+	if want := []string{"public.m2 no longer belongs to public.m: the rows that left with it are not deleted at the target; delete them there"}; !slices.Equal(p.Warnings, want) {
+		t.Errorf("warnings %q, want %q", p.Warnings, want)
+	}
 	w.apply(spec)
 	if n := one[int64](w, "select count(*) from pg_trigger where tgrelid = 'public.m2'::regclass"); n != 0 {
 		t.Errorf("%d triggers left on m2", n)
@@ -179,4 +182,38 @@ func TestInheritanceChildComes(t *testing.T) {
 	w.wantTook("an instance of both goes", "D 6f9619ff-8b86-4d01-b42d-00c04fc964ff")
 	w.exec("update only public.p set v = 'z' where k = 1")
 	w.wantTook("the parent alone", "I 1")
+}
+
+// TestPartitionEmptied: the guide's way to drop a partition whose rows are to go
+// at the target as well.
+func TestPartitionEmptied(t *testing.T) {
+	w := newWorld(t, measurements)
+	w.apply(plain("public", "m"))
+	w.exec("insert into public.m values (1, 'a'), (101, 'b'), (102, 'c')")
+	w.wantTook("inserts", "I 1", "I 101", "I 102")
+	w.exec("truncate public.m2; drop table public.m2")
+	w.wantTook("truncated and dropped", "D 101", "D 102")
+}
+
+// TestTriggerDisabled: what was written while a trigger was disabled is named by
+// the plan, and shipped by the backfill that it advises.
+func TestTriggerDisabled(t *testing.T) {
+	w := newWorld(t, "create table public.t (id integer primary key, v text)")
+	spec := plain("public", "t")
+	w.apply(spec)
+	id := w.plan(spec) // nothing to do, no warning
+	if !id.Empty() || len(id.Warnings) != 0 {
+		t.Fatalf("plan %q, warnings %q", id.SQL(), id.Warnings)
+	}
+	name := one[string](w, "select tgname from pg_trigger where tgrelid = 'public.t'::regclass and tgname like '%insert'")
+	w.exec("alter table public.t disable trigger " + name + "; insert into public.t values (1, 'missed')")
+	w.wantTook("not seen")
+	p := w.plan(spec)
+	if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "weir backfill --restart public.t") || !strings.Contains(p.Warnings[0], name) {
+		t.Errorf("warnings %q, want what was missed", p.Warnings)
+	}
+	w.apply(spec)
+	if warnings := w.plan(spec).Warnings; len(warnings) != 0 {
+		t.Errorf("still warned after apply: %q", warnings)
+	}
 }
