@@ -28,10 +28,13 @@ begin
     update {{.Schema}}.pulls p set state = 'released' where p.pull_guid = i_pull and p.state <> 'released';
 
     execute format($$
+        with mine as materialized (
+            select m.ctid from {{.Schema}}.%1$I m where m.instance_guid = any ($2) and m.pull_guid = $1
+        )
         update {{.Schema}}.%1$I q
         set pull_guid = null
-        where q.ctid = any (array(
-            select n.ctid from {{.Schema}}.%1$I n where n.instance_guid = any ($2) and n.pull_guid = $1 for update skip locked))
+        where q.ctid = any (array( -- by place, as settle does
+            select n.ctid from {{.Schema}}.%1$I n where n.ctid = any (array(select m.ctid from mine m)) and n.pull_guid = $1 for update skip locked))
     $$, v_table) using i_pull, v_instances;
 
     execute format('select not exists (select from {{.Schema}}.%I q where q.instance_guid = any ($2) and q.pull_guid = $1)', v_table)

@@ -32,10 +32,14 @@ begin
     update {{.Schema}}.pulls p set state = 'settled' where p.pull_guid = i_pull and p.state <> 'settled';
 
     execute format($$
-        with gone as (
+        with mine as materialized (
+            select m.ctid from {{.Schema}}.%1$I m where m.instance_guid = any ($3) and m.pull_guid = $1
+        ), gone as (
+            -- Locked by place: a row that was tagged anew meanwhile is looked at again, and must not be compared with
+            -- thousands of instances while the others are held.
             delete from {{.Schema}}.%1$I q
             where q.ctid = any (array(
-                select n.ctid from {{.Schema}}.%1$I n where n.instance_guid = any ($3) and n.pull_guid = $1 for update skip locked))
+                select n.ctid from {{.Schema}}.%1$I n where n.ctid = any (array(select m.ctid from mine m)) and n.pull_guid = $1 for update skip locked))
             returning q.instance_guid, q.change_type
         ), forgotten as (
             -- The two types of a row's own are one; a child's failure is another pull's to forget.
