@@ -39,7 +39,7 @@ func (s *Source) Init(ctx context.Context) (uint, error) {
 	if _, err := s.pool.Exec(ctx, "create schema if not exists "+ident(s.schema)); err != nil {
 		return 0, translate(err, weir.AtSource, "init", s.schema)
 	}
-	version, err := s.migrate(ctx, func(m *migrate.Migrate) error { return m.Up() })
+	version, err := s.migrate(ctx, up)
 	if err != nil {
 		return version, err
 	}
@@ -60,6 +60,18 @@ func (s *Source) Init(ctx context.Context) (uint, error) {
 		_, err := t.Exec(ctx, "revoke all on all functions in schema "+ident(s.schema)+" from public")
 		return err
 	})
+}
+
+// up applies what is new, one at a time: Up reads the next one ahead, and leaves
+// a goroutine behind where the one before it fails.
+func up(m *migrate.Migrate) error {
+	for {
+		if err := m.Steps(1); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 }
 
 // routineError says what stands in a routine's way. Nothing of weir's leaves a

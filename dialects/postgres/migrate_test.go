@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -58,10 +59,13 @@ func (w *world) initFails(says ...string) {
 	}
 }
 
+// newest is the version of weir's tables.
+const newest = 2
+
 func (w *world) init() {
 	w.Helper()
-	if v, err := w.src.Init(context.Background()); err != nil || v != 1 {
-		w.Fatalf("init: version %d, %v, want 1", v, err)
+	if v, err := w.src.Init(context.Background()); err != nil || v != newest {
+		w.Fatalf("init: version %d, %v, want %d", v, err, newest)
 	}
 }
 
@@ -83,8 +87,8 @@ func TestInit_MigrationFails(t *testing.T) {
 	}
 	w.exec("drop table weir.captures")
 	w.init()
-	if got := w.version(); !slices.Equal(got, []string{"1 false"}) {
-		t.Errorf("version %v, want 1 false", got)
+	if got, want := w.version(), []string{fmt.Sprintf("%d false", newest)}; !slices.Equal(got, want) {
+		t.Errorf("version %v, want %v", got, want)
 	}
 	w.works()
 }
@@ -115,41 +119,82 @@ func TestInit_RoutineFails(t *testing.T) {
 	w.works()
 }
 
+// step has the stock command's library do something with the migrations of
+// weir's own tables.
+func (w *world) step(do func(*migrate.Migrate) error) {
+	w.Helper()
+	files, err := fs.Sub(weirsql.FS, "postgres/migrations")
+	if err != nil {
+		w.Fatal(err)
+	}
+	source, err := iofs.New(files, ".")
+	if err != nil {
+		w.Fatal(err)
+	}
+	m, err := migrate.NewWithSourceInstance("iofs", source, strings.Replace(w.url, "postgres://", "pgx5://", 1)+"&search_path=weir")
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer m.Close()
+	if err := do(m); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // TestMigrateCommand: the stock command applies and reverts the migrations of
 // weir's own tables, before init and after it.
 func TestMigrateCommand(t *testing.T) {
 	w := bare(t)
-	files, err := fs.Sub(weirsql.FS, "postgres/migrations")
-	if err != nil {
-		t.Fatal(err)
-	}
-	step := func(do func(*migrate.Migrate) error) {
-		t.Helper()
-		source, err := iofs.New(files, ".")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := migrate.NewWithSourceInstance("iofs", source, strings.Replace(w.url, "postgres://", "pgx5://", 1)+"&search_path=weir")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		if err := do(m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	step((*migrate.Migrate).Up)
+	w.step((*migrate.Migrate).Up)
 	w.init()
 	w.works()
 	w.exec("select weir.create_queue('more')")
 	w.apply() // drops the captures
 	w.exec("drop table if exists weir.instance_changes_more")
-	step((*migrate.Migrate).Down)
+	w.step((*migrate.Migrate).Down)
 	if left := ask[string](w, "select relname::text from pg_class where relnamespace = 'weir'::regnamespace and relkind = 'r'"); !slices.Equal(left, []string{"schema_migrations"}) {
 		t.Errorf("after down there are %v, want schema_migrations alone", left)
 	}
 	if got := w.version(); len(got) != 0 {
 		t.Errorf("after down the version is %v, want none", got)
+	}
+	w.init()
+	w.works()
+}
+
+// TestInit_Upgrades: a pull that was claimed at version 1, of each of two
+// queues, is settled or released at the newest; and back.
+func TestInit_Upgrades(t *testing.T) {
+	const settled, released = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+	w := bare(t)
+	w.step(func(m *migrate.Migrate) error { return m.Migrate(1) })
+	w.exec("create table weir.instance_changes_more (like weir.instance_changes including all); insert into weir.queues values ('more', 'instance_changes_more')")
+	for table, pull := range map[string]string{"instance_changes": settled, "instance_changes_more": released} {
+		w.exec(fmt.Sprintf("insert into weir.instance_changes%s (instance_guid, change_type, changed_on, pull_guid) select gen_random_uuid(), 'x', now(), '%s' from generate_series(1, 3)", strings.TrimPrefix(table, "instance_changes"), pull))
+	}
+	w.exec(fmt.Sprintf("insert into weir.pulls select p::uuid, 'p', q, '', p::uuid, 'claimed', now(), now(), 3 from (values ('%s', 'default'), ('%s', 'more')) v (p, q)", settled, released))
+	w.init()
+	indexes := func() []string {
+		return ask[string](w, "select regexp_replace(indexdef, '^.* ON weir\\.(\\w+) USING btree ', '\\1 ') from pg_indexes where schemaname = 'weir' and tablename like 'instance_changes%' and indexdef !~ 'UNIQUE' order by 1")
+	}
+	if got, want := indexes(), []string{"instance_changes (changed_on)", "instance_changes_more (changed_on)"}; !slices.Equal(got, want) {
+		t.Errorf("indexes %q, want %q", got, want)
+	}
+	if n := one[int64](w, "select count(*) from weir.pulls where cardinality(instances) = 3"); n != 2 {
+		t.Errorf("%d pulls know their instances, want 2", n)
+	}
+	if got := one[string](w, "select settled || ' ' || done from weir.settle($1::text::uuid)", settled); got != "3 true" {
+		t.Errorf("settle says %s, want 3 true", got)
+	}
+	if !one[bool](w, "select weir.release($1::text::uuid)", released) {
+		t.Error("release says that rows are left")
+	}
+	if got := one[string](w, "select (select count(*) from weir.instance_changes) || ' ' || count(*) || ' ' || count(pull_guid) from weir.instance_changes_more"); got != "0 3 0" {
+		t.Errorf("rows at the default queue, at the other, and claimed there: %s, want 0 3 0", got)
+	}
+	w.step(func(m *migrate.Migrate) error { return m.Migrate(1) })
+	if n := len(indexes()); n != 4 {
+		t.Errorf("%d indexes at version 1, want 4", n)
 	}
 	w.init()
 	w.works()

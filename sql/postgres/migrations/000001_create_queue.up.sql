@@ -20,14 +20,14 @@ create table instance_changes (
     not_before          timestamptz,
     constraint instance_changes_pkey primary key (instance_guid, change_type)
 ) with (
-    -- A claim changes columns that no index has, so its new version of a row goes beside the old one, with no entry in any
-    -- index, if the page has room for it: leave half. Rows live for a moment: vacuum by a fixed count.
-    fillfactor = 45,
+    -- Rows live for a moment: leave room for the claim's new versions, and vacuum by a fixed count.
+    fillfactor = 80,
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
 );
-create index instance_changes_changed_on on instance_changes (changed_on);
+create index instance_changes_unclaimed on instance_changes (changed_on) where pull_guid is null;
+create index instance_changes_pull on instance_changes (pull_guid) where pull_guid is not null;
 comment on table instance_changes is 'The queue: the latest change of each instance and type. A change carries its key, never its data.';
 comment on column instance_changes.instance_guid is 'the instance; of a plain table derived from its concept and key';
 comment on column instance_changes.change_type is 'Instance Inserted, Instance Deleted, or a name of the user''s own';
@@ -65,12 +65,9 @@ create table pulls (
     state       text        not null check (state in ('claimed', 'settled', 'released')),
     claimed_on  timestamptz not null,
     lease_until timestamptz not null,
-    rows        integer     not null,
-    instances   uuid[]      not null
+    rows        integer     not null
 );
-alter table pulls alter instances set storage external; -- GUIDs do not compress
 comment on table pulls is 'One row a live pull. A settled or released pull stays while a queue row still names it.';
-comment on column pulls.instances is 'what it claimed: finds its rows in the queue, which has no index on pull_guid';
 
 create table failures (
     queue         text                    not null,
