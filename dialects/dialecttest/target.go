@@ -35,6 +35,7 @@ var targetTests = []test{
 	{"SetsMoveOwnKey", testTargetSetsMoveOwnKey},
 	{"Texts", testTargetTexts},
 	{"HostileValuesAsKeys", testTargetHostileKeys},
+	{"NamedExcluded", testTargetNamedExcluded},
 	{"ExtraColumns", testTargetExtraColumns},
 	{"NoKey", testTargetNoKey},
 	{"View", testTargetView},
@@ -588,6 +589,21 @@ func testTargetTexts(t *testing.T, e Engine) {
 		s.exec("delete from orders")
 		drain(t, s, tg, enc, 1000)
 		tg.wantRows("select count(*) from orders", "0")
+	}
+}
+
+// testTargetNamedExcluded: a table may have the name by which ON CONFLICT calls
+// the row that was to be inserted.
+func testTargetNamedExcluded(t *testing.T, e Engine) {
+	for _, mode := range []weir.Mode{weir.Mirror, weir.SoftDelete} {
+		s := newSource(t, e, fmt.Sprintf("create table excluded (id %s not null primary key, note %s)", e.Int, e.KeyText))
+		s.apply(s.plain("excluded"))
+		tg := newTarget(t, e, weir.TargetOptions{Mode: mode})
+		s.exec("insert into excluded values (1, 'a'), (2, 'b')")
+		drain(t, s, tg, tg.Encoding(), 100)
+		s.exec("update excluded set note = 'c' where id = 2")
+		drain(t, s, tg, tg.Encoding(), 100)
+		tg.wantRows("select id, note from excluded order by id", "1|a", "2|c")
 	}
 }
 

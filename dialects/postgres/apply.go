@@ -399,7 +399,7 @@ func (a *application) merge(ctx context.Context, i int) error {
 	on := strings.Join(match, " and ")
 	stage := a.stage(i)
 	insert := func(into, list string) string {
-		return fmt.Sprintf("insert into %s (%s) overriding system value select %s from %s s", d.name, into, list, stage)
+		return fmt.Sprintf("insert into %s as t (%s) overriding system value select %s from %s s", d.name, into, list, stage)
 	}
 	into, list := strings.Join(columns, ", "), strings.Join(values, ", ")
 

@@ -386,7 +386,7 @@ func (a *application) merge(ctx context.Context, i int) error {
 	if len(set) > 0 {
 		action = "do update set " + strings.Join(set, ", ")
 	}
-	return a.exec(ctx, i, fmt.Sprintf("insert into %s (%s) select %s from %s where true on conflict (%s) %s", ident(d.name), into, list, stageTable(i), idents(arbiter), action))
+	return a.exec(ctx, i, fmt.Sprintf("insert into %s as t (%s) select %s from %s where true on conflict (%s) %s", ident(d.name), into, list, stageTable(i), idents(arbiter), action))
 }
 
 // itemKey shows an item's key to people.
