@@ -88,10 +88,12 @@ begin
         v_busy := null;
         if v_there then
             execute format($$
-                with locked as materialized (
+                with there as materialized (
+                    select h.ctid from {{.Schema}}.%1$I h where h.instance_guid = any ($1) and h.change_type = any ($2)
+                ), locked as materialized (
                     select q.instance_guid, q.change_type
                     from {{.Schema}}.%1$I q
-                    where q.instance_guid = any ($1) and q.change_type = any ($2)
+                    where q.ctid = any (array(select h.ctid from there h)) -- by place, as settle does; the key stays
                     order by q.instance_guid, q.change_type
                     for update skip locked
                 )

@@ -39,10 +39,12 @@ begin
     end if;
 
     execute format($$
-        with locked as materialized (
+        with mine as materialized (
+            select m.ctid from {{.Schema}}.%1$I m where m.instance_guid = any ($2) and m.pull_guid = $1
+        ), locked as materialized (
             select q.ctid, q.instance_guid, q.change_type
             from {{.Schema}}.%1$I q
-            where q.pull_guid = $1 and q.instance_guid = any ($2)
+            where q.ctid = any (array(select m.ctid from mine m)) and q.pull_guid = $1 -- by place, as settle does
             order by q.instance_guid, q.change_type
             for update
         ), asked as (
