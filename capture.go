@@ -1,6 +1,10 @@
 package weir
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strings"
+)
 
 // Table names a table as the catalog spells it. SQLite tables have no Schema.
 type Table struct {
@@ -56,6 +60,24 @@ func splitName(s string) []string {
 		}
 	}
 	return append(parts, b.String())
+}
+
+// ConceptOf derives the concept of a plain table from its name, so that it is
+// the same in every copy of a database: a version 8 UUID (RFC 9562, section
+// 5.8). A dialect that holds names equal in any case gives t in one.
+func ConceptOf(t Table) GUID {
+	h := sha256.Sum256([]byte("weir concept\x00" + t.Schema + "\x00" + t.Name))
+	g := GUID(h[:16])
+	g[6] = g[6]&0x0f | 0x80
+	g[8] = g[8]&0x3f | 0x80
+	return g
+}
+
+// CaptureIDOf derives the number of a capture, above 0, from its table's name
+// and its change type, in the way of [ConceptOf].
+func CaptureIDOf(t Table, changeType string) int32 {
+	h := sha256.Sum256([]byte("weir capture\x00" + t.Schema + "\x00" + t.Name + "\x00" + changeType))
+	return int32(binary.BigEndian.Uint32(h[:])>>1) | 1
 }
 
 // CaptureKind is what a capture's table is.

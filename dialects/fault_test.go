@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/weir-cdc/weir"
@@ -282,9 +283,7 @@ func faultsLine(t *testing.T, source, target string) {
 	t.Logf("WEIR_TEST_SEED=%d", seed)
 	schemas := map[string]string{"postgres": "public", "sqlserver": "dbo"}
 	from, to := newDatabase(t, source, schemas[source]), newDatabase(t, target, "copy")
-	write := writeItems
 	if source == "sqlserver" {
-		write = writeItemsSQLServer
 		from.exec(t, "create sequence dbo.version as bigint start with 1",
 			"create table dbo.item (id int not null primary key, v bigint not null default (next value for dbo.version), note nvarchar(100))")
 	} else {
@@ -309,7 +308,7 @@ func faultsLine(t *testing.T, source, target string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		var wg sync.WaitGroup
 		for w := range 4 {
-			wg.Go(func() { write(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(rounds*10+w)))) })
+			wg.Go(func() { writeItems(ctx, t, from, rand.New(rand.NewPCG(seed, uint64(rounds*10+w)))) })
 		}
 		for p := range 4 {
 			wg.Go(func() {
@@ -376,34 +375,72 @@ func pullWithFaults(ctx context.Context, t *testing.T, from, to *database, f *fa
 	}
 }
 
+// itemSQL is how an engine spells what a writer does.
+type itemSQL struct {
+	levels                  []string
+	begin                   string // of a level
+	upsert                  string // of an id and a note's number
+	version                 string // the next one
+	commit, rollback, clean string
+	allowed                 func(error) bool // errors that the table alone gives
+}
+
+var itemSQLs = map[string]itemSQL{
+	"postgres": {
+		levels:  []string{"read committed", "read committed", "repeatable read", "serializable"},
+		begin:   "begin isolation level %s;",
+		upsert:  "insert into item (id, note) values (%[1]d, 'n%[2]d') on conflict (id) do update set v = nextval('version');",
+		version: "nextval('version')",
+		commit:  "commit", rollback: "rollback", clean: "rollback",
+		allowed: func(err error) bool {
+			var server *pgconn.PgError
+			return errors.As(err, &server) && (server.Code == "40P01" || server.Code == "40001" || server.Code == "23505")
+		},
+	},
+	"sqlserver": {
+		levels:  []string{"read committed", "read committed", "snapshot"},
+		begin:   "set xact_abort on; set transaction isolation level %s; begin transaction;",
+		upsert:  "if exists (select 1 from item where id = %[1]d) update item set v = next value for dbo.version where id = %[1]d; else insert into item (id, note) values (%[1]d, 'n%[2]d');",
+		version: "next value for dbo.version",
+		commit:  "commit transaction", rollback: "rollback transaction",
+		clean: "if @@trancount > 0 rollback transaction; set transaction isolation level read committed",
+		allowed: func(err error) bool {
+			var server mssql.Error
+			return errors.As(err, &server) && (server.Number == 1205 || server.Number == 3960 || server.Number == 2627 || strings.Contains(server.Message, "could not serialize"))
+		},
+	},
+}
+
 // writeItems writes transactions of several statements, some of which roll
 // back. Two writers can deadlock in the table; such a transaction is dropped.
 func writeItems(ctx context.Context, t *testing.T, d *database, rnd *rand.Rand) {
-	levels := []string{"read committed", "read committed", "repeatable read", "serializable"}
+	e := itemSQLs[d.engine]
 	for ctx.Err() == nil {
 		var b strings.Builder
-		fmt.Fprintf(&b, "begin isolation level %s;", levels[rnd.IntN(len(levels))])
+		fmt.Fprintf(&b, e.begin, e.levels[rnd.IntN(len(e.levels))])
 		for range 1 + rnd.IntN(4) {
+			b.WriteString("\n")
 			id := rnd.IntN(60)
 			switch rnd.IntN(7) {
 			case 0, 1:
-				fmt.Fprintf(&b, "insert into item (id, note) values (%d, 'n%d') on conflict (id) do update set v = nextval('version');", id, rnd.IntN(1000))
+				fmt.Fprintf(&b, e.upsert, id, rnd.IntN(1000))
 			case 2:
 				fmt.Fprintf(&b, "delete from item where id = %d;", id)
 			case 3:
-				fmt.Fprintf(&b, "update item set v = nextval('version'), note = 'multi' where id between %d and %d;", id, id+5)
+				fmt.Fprintf(&b, "update item set v = %s, note = 'multi' where id between %d and %d;", e.version, id, id+5)
 			case 4:
-				fmt.Fprintf(&b, "update item set id = id + 1000, v = nextval('version') where id = %d and not exists (select from item where id = %d);", id, id+1000)
+				fmt.Fprintf(&b, "update item set id = id + 1000, v = %s where id = %d and not exists (select 1 from item where id = %d);", e.version, id, id+1000)
 			case 5:
-				fmt.Fprintf(&b, "update item set id = id - 1000, v = nextval('version') where id = %d and not exists (select from item where id = %d);", id+1000, id)
+				fmt.Fprintf(&b, "update item set id = id - 1000, v = %s where id = %d and not exists (select 1 from item where id = %d);", e.version, id+1000, id)
 			case 6:
-				fmt.Fprintf(&b, "update item set v = nextval('version') where id = %d;", id)
+				fmt.Fprintf(&b, "update item set v = %s where id = %d;", e.version, id)
 			}
 		}
+		b.WriteString("\n")
 		if rnd.IntN(5) == 0 {
-			b.WriteString("rollback")
+			b.WriteString(e.rollback)
 		} else {
-			b.WriteString("commit")
+			b.WriteString(e.commit)
 		}
 		conn, err := d.db.Conn(ctx)
 		if err != nil {
@@ -412,60 +449,10 @@ func writeItems(ctx context.Context, t *testing.T, d *database, rnd *rand.Rand) 
 			}
 			return
 		}
-		if _, err := conn.ExecContext(ctx, b.String()); err != nil && ctx.Err() == nil {
-			code := err.Error()
-			if !strings.Contains(code, "40P01") && !strings.Contains(code, "40001") && !strings.Contains(code, "23505") {
-				t.Errorf("write: %v", err)
-			}
+		if _, err := conn.ExecContext(ctx, b.String()); err != nil && ctx.Err() == nil && !e.allowed(err) {
+			t.Errorf("write: %v", err)
 		}
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "rollback")
-		conn.Close()
-	}
-}
-
-// writeItemsSQLServer is writeItems in T-SQL.
-func writeItemsSQLServer(ctx context.Context, t *testing.T, d *database, rnd *rand.Rand) {
-	levels := []string{"read committed", "read committed", "snapshot"}
-	for ctx.Err() == nil {
-		var b strings.Builder
-		fmt.Fprintf(&b, "set xact_abort on; set transaction isolation level %s; begin transaction;\n", levels[rnd.IntN(len(levels))])
-		for range 1 + rnd.IntN(4) {
-			id := rnd.IntN(60)
-			switch rnd.IntN(7) {
-			case 0, 1:
-				fmt.Fprintf(&b, "if exists (select 1 from item where id = %[1]d) update item set v = next value for dbo.version where id = %[1]d; else insert into item (id, note) values (%[1]d, 'n%[2]d');\n", id, rnd.IntN(1000))
-			case 2:
-				fmt.Fprintf(&b, "delete from item where id = %d;\n", id)
-			case 3:
-				fmt.Fprintf(&b, "update item set v = next value for dbo.version, note = 'multi' where id between %d and %d;\n", id, id+5)
-			case 4:
-				fmt.Fprintf(&b, "update item set id = id + 1000, v = next value for dbo.version where id = %d and not exists (select 1 from item where id = %d);\n", id, id+1000)
-			case 5:
-				fmt.Fprintf(&b, "update item set id = id - 1000, v = next value for dbo.version where id = %d and not exists (select 1 from item where id = %d);\n", id+1000, id)
-			case 6:
-				fmt.Fprintf(&b, "update item set v = next value for dbo.version where id = %d;\n", id)
-			}
-		}
-		if rnd.IntN(5) == 0 {
-			b.WriteString("rollback transaction;")
-		} else {
-			b.WriteString("commit transaction;")
-		}
-		conn, err := d.db.Conn(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				t.Error(err)
-			}
-			return
-		}
-		if _, err := conn.ExecContext(ctx, b.String()); err != nil && ctx.Err() == nil {
-			// A deadlock, an update conflict at SNAPSHOT, a key that another took: the table alone gives them.
-			var server mssql.Error
-			if !errors.As(err, &server) || server.Number != 1205 && server.Number != 3960 && server.Number != 2627 && !strings.Contains(server.Message, "could not serialize") {
-				t.Errorf("write: %v", err)
-			}
-		}
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "if @@trancount > 0 rollback transaction; set transaction isolation level read committed")
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), e.clean)
 		conn.Close()
 	}
 }

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,24 +14,6 @@ import (
 
 	"github.com/weir-cdc/weir"
 )
-
-// conceptOf derives the concept of a plain table from its qualified name, so
-// that it is the same in every copy of the database (a version 8 UUID,
-// RFC 9562, section 5.8).
-func conceptOf(t weir.Table) weir.GUID {
-	h := sha256.Sum256([]byte("weir concept\x00" + t.Schema + "\x00" + t.Name))
-	g := weir.GUID(h[:16])
-	g[6] = g[6]&0x0f | 0x80
-	g[8] = g[8]&0x3f | 0x80
-	return g
-}
-
-// captureID derives a capture's number from the table's name and the change
-// type.
-func captureID(t weir.Table, changeType string) int32 {
-	h := sha256.Sum256([]byte("weir capture\x00" + t.Schema + "\x00" + t.Name + "\x00" + changeType))
-	return int32(binary.BigEndian.Uint32(h[:])>>1) | 1
-}
 
 // plan is a capture with what its SQL needs beyond the capture itself.
 type plan struct {
@@ -118,7 +98,7 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 		return refuse("row-level security hides rows of it from the role that weir connects as", "ALTER ROLE ... BYPASSRLS, or connect as the table's owner: a row that is hidden would be deleted at the target")
 	}
 	c := &weir.Capture{
-		ID: captureID(t.Table, spec.ChangeType), Table: t.Table, Kind: weir.Plain, ChangeType: spec.ChangeType,
+		ID: weir.CaptureIDOf(t.Table, spec.ChangeType), Table: t.Table, Kind: weir.Plain, ChangeType: spec.ChangeType,
 		Tagging: spec.Tagging, RefuseTruncate: spec.RefuseTruncate, Queues: slices.Clone(spec.Queues), OldKeyColumn: spec.OldPrimaryKey,
 	}
 	if len(c.Queues) == 0 {
@@ -157,7 +137,7 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 			return refuse("old_primary_key is for instance tables", "leave it out: a plain table's key goes there")
 		}
 		if c.ConceptGUID.IsZero() && c.ConceptColumn == "" {
-			c.ConceptGUID = conceptOf(t.Table)
+			c.ConceptGUID = weir.ConceptOf(t.Table)
 		}
 		if len(t.key) == 0 {
 			return refuse("it has neither a primary key nor a unique index over not-null columns",
@@ -266,13 +246,13 @@ func (s *Source) attach(ctx context.Context, p *plan) ([]string, error) {
 // key begin with: 16 hexadecimal digits. It follows the table's name and not a
 // configured concept, which two tables may share.
 func instancePrefix(t weir.Table) string {
-	g := conceptOf(t)
+	g := weir.ConceptOf(t)
 	return hex.EncodeToString(g[:8])
 }
 
 // instanceSeed is what the hash of other keys begins with.
 func instanceSeed(t weir.Table) string {
-	g := conceptOf(t)
+	g := weir.ConceptOf(t)
 	return hex.EncodeToString(g[:])
 }
 

@@ -13,23 +13,11 @@ import (
 	"github.com/weir-cdc/weir"
 )
 
-// conceptOf derives the concept of a plain table from its name, so that it is
-// the same in every copy of the database (a version 8 UUID, RFC 9562, section
-// 5.8).
-func conceptOf(t string) weir.GUID {
-	h := sha256.Sum256([]byte("weir concept\x00\x00" + lowerASCII(t)))
-	g := weir.GUID(h[:16])
-	g[6] = g[6]&0x0f | 0x80
-	g[8] = g[8]&0x3f | 0x80
-	return g
-}
+// conceptOf is the concept of a plain table.
+func conceptOf(t string) weir.GUID { return weir.ConceptOf(folded(t)) }
 
-// captureID derives a capture's number from the table's name and the change
-// type.
-func captureID(t, changeType string) int32 {
-	h := sha256.Sum256([]byte("weir capture\x00\x00" + lowerASCII(t) + "\x00" + changeType))
-	return int32(binary.BigEndian.Uint32(h[:])>>1) | 1
-}
+// folded is the table of a name, which is one in any case.
+func folded(t string) weir.Table { return weir.Table{Name: lowerASCII(t)} }
 
 // seedsOf are where a table's hashes begin.
 func seedsOf(t string) []uint32 {
@@ -122,7 +110,7 @@ func resolve(ctx context.Context, c *session, spec weir.CaptureSpec) (*plan, []s
 		return refuse("it is a table of weir's or of SQLite's own", "leave it out")
 	}
 	cp := &weir.Capture{
-		ID: captureID(t.name, spec.ChangeType), Table: weir.Table{Name: t.name}, Kind: weir.Plain, ChangeType: spec.ChangeType,
+		ID: weir.CaptureIDOf(folded(t.name), spec.ChangeType), Table: weir.Table{Name: t.name}, Kind: weir.Plain, ChangeType: spec.ChangeType,
 		Tagging: spec.Tagging, Queues: slices.Clone(spec.Queues),
 	}
 	if len(cp.Queues) == 0 {

@@ -115,7 +115,7 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 		return refuse("the login that weir connects as may not create triggers on it", "GRANT ALTER ON "+tableName(t.Table)+" TO that login's user")
 	}
 	c := &weir.Capture{
-		ID: captureID(t.Table, spec.ChangeType), Table: t.Table, Kind: weir.Plain, ChangeType: spec.ChangeType,
+		ID: weir.CaptureIDOf(t.Table, spec.ChangeType), Table: t.Table, Kind: weir.Plain, ChangeType: spec.ChangeType,
 		Tagging: spec.Tagging, Queues: slices.Clone(spec.Queues),
 	}
 	if len(c.Queues) == 0 {
@@ -166,7 +166,7 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 			return refuse("old_primary_key is for instance tables", "leave it out: a plain table's key goes there")
 		}
 		if c.ConceptGUID.IsZero() && c.ConceptColumn == "" {
-			c.ConceptGUID = conceptOf(t.Table)
+			c.ConceptGUID = weir.ConceptOf(t.Table)
 		}
 		if len(t.key) == 0 {
 			return refuse("it has neither a primary key nor a unique index over not-null columns",

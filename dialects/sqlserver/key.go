@@ -1,8 +1,6 @@
 package sqlserver
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -10,35 +8,17 @@ import (
 	"github.com/weir-cdc/weir"
 )
 
-// conceptOf derives the concept of a plain table from its qualified name, so
-// that it is the same in every copy of the database (a version 8 UUID,
-// RFC 9562, section 5.8).
-func conceptOf(t weir.Table) weir.GUID {
-	h := sha256.Sum256([]byte("weir concept\x00" + t.Schema + "\x00" + t.Name))
-	g := weir.GUID(h[:16])
-	g[6] = g[6]&0x0f | 0x80
-	g[8] = g[8]&0x3f | 0x80
-	return g
-}
-
-// captureID derives a capture's number from the table's name and the change
-// type.
-func captureID(t weir.Table, changeType string) int32 {
-	h := sha256.Sum256([]byte("weir capture\x00" + t.Schema + "\x00" + t.Name + "\x00" + changeType))
-	return int32(binary.BigEndian.Uint32(h[:])>>1) | 1
-}
-
 // instanceSuffix is what the instance GUIDs of a plain table with one integer
 // key end with: 8 bytes, which the server compares first. It follows the
 // table's name and not a configured concept, which two tables may share.
 func instanceSuffix(t weir.Table) string {
-	g := conceptOf(t)
+	g := weir.ConceptOf(t)
 	return hex.EncodeToString(g[:2]) + "-" + hex.EncodeToString(g[2:8])
 }
 
 // instanceSeed is what the hash of other keys begins with.
 func instanceSeed(t weir.Table) string {
-	g := conceptOf(t)
+	g := weir.ConceptOf(t)
 	return hex.EncodeToString(g[:])
 }
 
