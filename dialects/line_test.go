@@ -249,8 +249,11 @@ func (l *line) capture(t *testing.T, specs ...weir.CaptureSpec) {
 	if err := triggers.Apply(t.Context(), l.source, plan, nil); err != nil {
 		t.Fatal(err)
 	}
-	if plan, _, err = triggers.PlanFor(t.Context(), l.source, specs); err != nil || len(plan.Steps) != 0 {
-		t.Fatalf("plan after apply: %v, %+v", err, plan.Steps)
+	if plan, _, err = triggers.PlanFor(t.Context(), l.source, specs); err != nil {
+		t.Fatalf("plan after apply: %v", err)
+	}
+	if len(plan.Steps) != 0 {
+		t.Fatalf("plan after apply: %+v", plan.Steps)
 	}
 }
 

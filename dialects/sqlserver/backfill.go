@@ -41,22 +41,17 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		out.Estimate = max(out.Estimate, 0)
-		// The update is the lock of this backfill.
-		got, err := t.ExecContext(ctx, "UPDATE "+s.own("GI_Backfills")+" SET Tagged = Tagged WHERE CaptureID = @p1", captureID)
-		if err != nil {
+		// The update is the lock of this backfill, and takes the place of the insert where the row is there.
+		progress := s.own("GI_Backfills")
+		if _, err := t.ExecContext(ctx, fmt.Sprintf(`UPDATE %[1]s SET Tagged = Tagged WHERE CaptureID = %[2]d;
+IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d)
+    INSERT INTO %[1]s (CaptureID, Tagged, StartedOn) VALUES (%[2]d, 0, SYSUTCDATETIME());`, progress, captureID)); err != nil {
 			return err
 		}
-		there, err := got.RowsAffected()
-		if err != nil {
-			return err
-		}
-		if there == 0 {
-			_, err = t.ExecContext(ctx, "INSERT INTO "+s.own("GI_Backfills")+" (CaptureID, Tagged, StartedOn) VALUES (@p1, 0, SYSUTCDATETIME())", captureID)
-		} else if restart {
-			_, err = t.ExecContext(ctx, "UPDATE "+s.own("GI_Backfills")+" SET LastKey = NULL, Tagged = 0, StartedOn = SYSUTCDATETIME(), DoneOn = NULL WHERE CaptureID = @p1", captureID)
-		}
-		if err != nil {
-			return err
+		if restart {
+			if _, err := t.ExecContext(ctx, "UPDATE "+progress+" SET LastKey = NULL, Tagged = 0, StartedOn = SYSUTCDATETIME(), DoneOn = NULL WHERE CaptureID = @p1", captureID); err != nil {
+				return err
+			}
 		}
 		var lastKey sql.NullString
 		var done bool
@@ -65,7 +60,7 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		if done {
-			out.Done = true
+			out.Done, out.Before = true, true
 			return nil
 		}
 		var last []string

@@ -96,7 +96,7 @@ func (s *Source) foreign(ctx context.Context, q queryer) (map[string]bool, error
 	for _, name := range routines {
 		var text sql.NullString
 		var there bool
-		err := q.QueryRowContext(ctx, "SELECT CASE WHEN OBJECT_ID(@p1) IS NULL THEN 0 ELSE 1 END, OBJECT_DEFINITION(OBJECT_ID(@p1))", s.own(name)).Scan(&there, &text)
+		err := q.QueryRowContext(ctx, "SELECT CASE WHEN OBJECT_ID(@p1) IS NULL THEN 0 ELSE 1 END, (SELECT m.definition FROM sys.sql_modules m WHERE m.object_id = OBJECT_ID(@p1))", s.own(name)).Scan(&there, &text)
 		switch {
 		case err != nil:
 			return nil, err

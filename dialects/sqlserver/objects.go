@@ -155,6 +155,7 @@ BEGIN
     DELETE FROM @weir_order_%[1]d WHERE stmt = @weir_stmt_%[1]d;
 END`, id, literal(trigger), literal(text)), enable}
 	}
+	create = append(create, s.forgetBackfill(id))
 	return weir.Object{
 		Kind: weir.Trigger, Name: triggerName(id), Table: t, Group: t, Create: create,
 		Drop:        []string{"DROP TRIGGER IF EXISTS " + trigger},
@@ -264,12 +265,13 @@ INSERT INTO %[1]s (CaptureID, TableSchema, TableName, TableID, Kind, ChangeType,
 			fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d AND Queue NOT IN ('%s')", s.own("GI_CaptureQueues"), id, strings.Join(p.Queues, "', '")),
 		},
 	}
+	o.Create = append(o.Create, s.forgetBackfill(p.ID))
 	for _, q := range p.Queues {
 		o.Create = append(o.Create, fmt.Sprintf("IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d AND Queue = '%[3]s') INSERT INTO %[1]s (CaptureID, Queue) VALUES (%[2]d, '%[3]s')",
 			s.own("GI_CaptureQueues"), id, q))
 		o.Create = append(o.Create, s.widening(p, queueTable(q))...)
 	}
-	o.Drop = []string{s.unregister(p.ID)}
+	o.Drop = s.unregister(p.ID)
 	return o
 }
 
@@ -282,8 +284,9 @@ func (s *Source) widening(p *plan, table string) []string {
 	object := literal(s.own(table))
 	size := fmt.Sprintf("(SELECT c.max_length / CASE WHEN c.system_type_id = 231 THEN 2 ELSE 1 END FROM sys.columns c WHERE c.object_id = OBJECT_ID(%s) AND c.name = N'OldPrimaryKey')", object)
 	national := fmt.Sprintf("EXISTS (SELECT 1 FROM sys.columns c WHERE c.object_id = OBJECT_ID(%s) AND c.name = N'OldPrimaryKey' AND c.system_type_id = 231)", object)
+	// Without a word of it the column may be null, whatever the session's settings ("ALTER TABLE", ANSI_NULL defaults).
 	alter := func(typ string, n int) string {
-		return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN OldPrimaryKey %s(%d) NULL", s.own(table), typ, n)
+		return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN OldPrimaryKey %s(%d)", s.own(table), typ, n)
 	}
 	if p.wide == "nvarchar" {
 		n := max(p.wideSize, 500)
@@ -295,8 +298,15 @@ func (s *Source) widening(p *plan, table string) []string {
 	}
 }
 
-func (s *Source) unregister(id int32) string {
-	return fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Captures"), id)
+// forgetBackfill makes the next backfill begin anew: a table made again, a key
+// changed, a queue added, a trigger that was missing or disabled for a while
+// have rows that no trigger tagged.
+func (s *Source) forgetBackfill(id int32) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Backfills"), id)
+}
+
+func (s *Source) unregister(id int32) []string {
+	return []string{s.forgetBackfill(id), fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Captures"), id)}
 }
 
 func registrationFingerprint(c *weir.Capture, id int64, keyTypes []string) string {
@@ -338,7 +348,7 @@ func (s *Source) Installed(ctx context.Context) ([]weir.Object, error) {
 	for _, c := range registered {
 		group[c.ID] = c.Table
 		out = append(out, weir.Object{
-			Kind: weir.Registration, Name: strconv.Itoa(int(c.ID)), Table: c.Table, Group: c.Table, Drop: []string{s.unregister(c.ID)},
+			Kind: weir.Registration, Name: strconv.Itoa(int(c.ID)), Table: c.Table, Group: c.Table, Drop: s.unregister(c.ID),
 			Fingerprint: registrationFingerprint(&c.Capture, c.tableID, c.keyTypes),
 		})
 	}
@@ -364,7 +374,7 @@ func (s *Source) Installed(ctx context.Context) ([]weir.Object, error) {
 	var name, schema, table string
 	var text sql.NullString
 	var disabled bool
-	err = each(ctx, s, `SELECT p.name, OBJECT_DEFINITION(p.object_id) FROM sys.procedures p
+	err = each(ctx, s, `SELECT p.name, m.definition FROM sys.procedures p LEFT JOIN sys.sql_modules m ON m.object_id = p.object_id
 WHERE p.schema_id = SCHEMA_ID(@p1) AND LOWER(p.name) LIKE 'gi[_]capture[_]%[_]present' ORDER BY p.name`, []any{s.schema}, []any{&name, &text}, func() error {
 		id := captureOf(properName(name))
 		out = append(out, weir.Object{
@@ -376,8 +386,8 @@ WHERE p.schema_id = SCHEMA_ID(@p1) AND LOWER(p.name) LIKE 'gi[_]capture[_]%[_]pr
 	if err != nil {
 		return nil, translate(err, weir.AtSource, "read what is installed", "")
 	}
-	err = each(ctx, s, `SELECT g.name, s.name, o.name, g.is_disabled, OBJECT_DEFINITION(g.object_id)
-FROM sys.triggers g JOIN sys.objects o ON o.object_id = g.parent_id JOIN sys.schemas s ON s.schema_id = o.schema_id
+	err = each(ctx, s, `SELECT g.name, s.name, o.name, g.is_disabled, m.definition
+FROM sys.triggers g LEFT JOIN sys.sql_modules m ON m.object_id = g.object_id JOIN sys.objects o ON o.object_id = g.parent_id JOIN sys.schemas s ON s.schema_id = o.schema_id
 WHERE g.name LIKE 'weir[_]%' ORDER BY s.name, o.name, g.name`, nil, []any{&name, &schema, &table, &disabled, &text}, func() error {
 		id := captureOf(name)
 		// Two of weir's schemas may capture in one database.

@@ -178,10 +178,8 @@ func (s *Source) Claim(ctx context.Context, req weir.ClaimRequest) (*weir.Pull, 
 			}
 			text += " @" + name + " = @" + name
 		}
-		if len(only) > 0 {
-			args = append(args, sql.Named("Wanted", mssql.TVP{TypeName: s.schema + ".GI_Wanted", Value: only}))
-			text += ", @Wanted = @Wanted"
-		}
+		args = append(args, sql.Named("Wanted", mssql.TVP{TypeName: s.schema + ".GI_Wanted", Value: only}))
+		text += ", @Wanted = @Wanted"
 		var ch weir.Change
 		var instance, concept []byte
 		var oldKey sql.NullString

@@ -56,6 +56,9 @@ func (s *Source) warnings(p *plan, a about) []string {
 		fmt.Sprintf("%s gets a trigger: INSERT, UPDATE, DELETE or MERGE of it with OUTPUT and without INTO fails from then on (error 334). Entity Framework Core must be told: ToTable(tb => tb.HasTrigger(%q))", t, triggerName(p.ID)),
 		fmt.Sprintf("bulk loads of %s (BULK INSERT, bcp, SqlBulkCopy) are captured only with FIRE_TRIGGERS, and TRUNCATE and ALTER TABLE ... SWITCH never are: run weir backfill %s after those that add rows, weir verify --repair after those that remove some", t, t),
 	}
+	if p.Kind == weir.Child && !p.keyCols[0].NotNull {
+		out = append(out, fmt.Sprintf("rows of %s whose %s is null belong to no instance, and are not captured", t, ident(p.keyCols[0].Name)))
+	}
 	if !a.nested {
 		out = append(out, fmt.Sprintf("the server option nested triggers is 0: what other triggers write to %s is not captured", t))
 	}

@@ -119,7 +119,7 @@ CREATE TABLE {{.Schema}}.[GI_CaptureQueues] (
 
 -- How far each capture's backfill has come: LastKey is a JSON array of texts, in the order of the key.
 CREATE TABLE {{.Schema}}.[GI_Backfills] (
-    CaptureID int           NOT NULL CONSTRAINT [FK_GI_Backfills_Captures] REFERENCES {{.Schema}}.[GI_Captures] (CaptureID) ON DELETE CASCADE,
+    CaptureID int           NOT NULL,
     LastKey   nvarchar(max) NULL,
     Tagged    bigint        NOT NULL,
     StartedOn datetime2(7)  NOT NULL,

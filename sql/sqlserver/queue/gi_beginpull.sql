@@ -78,8 +78,9 @@ BEGIN
                 SELECT 1
                 FROM {{.SchemaText}}.[GI_Pulls] p WITH (READCOMMITTEDLOCK)
                 WHERE p.PullGUID = q.WaitsForPullGUID AND p.State = ''claimed''))
-      -- Both types of one row can be here at once when other code tags it. They go one after the other: what is in
-      -- flight, in this version or an earlier one, or older and just as claimable, holds the other back.
+      -- Both types of one row can be here at once, when other code tags it, or a fold and a user do in the same moment.
+      -- They go one after the other: what is in flight, in this version or an earlier one, or older and just as
+      -- claimable, holds the other back.
       AND NOT EXISTS (
                 SELECT 1
                 FROM {queue} s
@@ -99,11 +100,16 @@ BEGIN
 
     UPDATE q
     SET PullGUID = @pull, WaitsForPullGUID = NULL
-    OUTPUT inserted.InstanceGUID, inserted.ChangeType, inserted.ChangedOn, inserted.ConceptGUID, inserted.OldPrimaryKey, inserted.CaptureID, COALESCE(inserted.Attempts, 0)
-    INTO #GI_Claimed (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID, Attempts)
     FROM #GI_Picked k
     INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = k.InstanceGUID AND q.ChangeType = k.ChangeType
     WHERE q.PullGUID IS NULL
+    OPTION (MAXDOP 1);
+
+    INSERT INTO #GI_Claimed (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID, Attempts)
+    SELECT q.InstanceGUID, q.ChangeType, q.ChangedOn, q.ConceptGUID, q.OldPrimaryKey, q.CaptureID, COALESCE(q.Attempts, 0)
+    FROM #GI_Picked k
+    INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = k.InstanceGUID AND q.ChangeType = k.ChangeType
+    WHERE q.PullGUID = @pull
     OPTION (MAXDOP 1);';
     SET @sql = REPLACE(@sql, N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @Queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @Queue END));
     EXEC sys.sp_executesql @sql, N'@limit int, @from datetime2(7), @now datetime2(7), @pull uniqueidentifier',

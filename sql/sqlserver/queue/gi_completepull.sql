@@ -19,6 +19,11 @@ BEGIN
         InstanceGUID uniqueidentifier NOT NULL,
         ChangeType   varchar(40)      COLLATE DATABASE_DEFAULT NOT NULL
     );
+    CREATE TABLE #GI_Next (
+        InstanceGUID uniqueidentifier NOT NULL,
+        ChangeType   varchar(40)      COLLATE DATABASE_DEFAULT NOT NULL,
+        PRIMARY KEY CLUSTERED (InstanceGUID, ChangeType)
+    );
     SET @Settled = 0;
     SET @Done = 1;
     BEGIN TRANSACTION;
@@ -32,10 +37,18 @@ BEGIN
     IF @state = 'released'
         THROW 51007, N'weir: the pull was released; it cannot be settled', 1;
     SET @sql = REPLACE(N'
-    DELETE TOP (1000) q
-    OUTPUT deleted.InstanceGUID, deleted.ChangeType INTO #GI_Settled (InstanceGUID, ChangeType)
-    FROM {queue} q WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK)
-    WHERE q.PullGUID = @pull;', N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @queue END));
+    TRUNCATE TABLE #GI_Next;
+    INSERT INTO #GI_Next (InstanceGUID, ChangeType)
+    SELECT TOP (1000) q.InstanceGUID, q.ChangeType
+    FROM {queue} q WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
+    WHERE q.PullGUID = @pull;
+    DELETE q
+    FROM #GI_Next n
+    INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = n.InstanceGUID AND q.ChangeType = n.ChangeType
+    WHERE q.PullGUID = @pull
+    OPTION (MAXDOP 1);
+    INSERT INTO #GI_Settled (InstanceGUID, ChangeType) SELECT n.InstanceGUID, n.ChangeType FROM #GI_Next n;',
+        N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @queue END));
     SET @gone = 1;
     WHILE @gone > 0
     BEGIN

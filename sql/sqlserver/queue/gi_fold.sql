@@ -87,11 +87,15 @@ BEGIN
             WHERE @after IS NULL OR i.TagGUID > @after
             ORDER BY i.TagGUID;
             SELECT TOP (1) @first = k.TagGUID FROM #GI_Picked k ORDER BY k.TagGUID;
-            DELETE i
-            OUTPUT deleted.TagGUID, deleted.InstanceGUID, deleted.ChangeType, deleted.ChangedOn, deleted.ConceptGUID, deleted.OldPrimaryKey, deleted.CaptureID
-            INTO #GI_Taken (TagGUID, InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
+            INSERT INTO #GI_Taken (TagGUID, InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
+            SELECT i.TagGUID, i.InstanceGUID, i.ChangeType, i.ChangedOn, i.ConceptGUID, i.OldPrimaryKey, i.CaptureID
             FROM #GI_Picked k
-            INNER JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK) ON i.TagGUID = k.TagGUID;
+            INNER LOOP JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK, READCOMMITTEDLOCK) ON i.TagGUID = k.TagGUID
+            OPTION (MAXDOP 1);
+            DELETE i
+            FROM #GI_Picked k
+            INNER LOOP JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK, READCOMMITTEDLOCK) ON i.TagGUID = k.TagGUID
+            OPTION (MAXDOP 1);
             SET @taken = (SELECT COUNT(*) FROM #GI_Taken);
 
             -- The latest tag of each instance; the two types of a row's own are one.
@@ -110,8 +114,9 @@ BEGIN
             WHILE @capture IS NOT NULL
             BEGIN
                 SET @procedure = N'{{.SchemaText}}.[GI_Capture_' + CONVERT(nvarchar(12), @capture) + N'_Present]';
+                SET @sql = N'EXEC ' + @procedure;
                 IF OBJECT_ID(@procedure) IS NOT NULL
-                    EXEC @procedure;
+                    EXEC sys.sp_executesql @sql;
                 SET @capture = (SELECT MIN(f.CaptureID) FROM #GI_Fold f WHERE f.CaptureID > @capture AND f.CaptureID NOT IN (SELECT b.CaptureID FROM @broken b));
             END;
 
@@ -171,8 +176,9 @@ BEGIN
                     DELETE FROM #GI_Tags WHERE InstanceGUID IN (SELECT b.InstanceGUID FROM #GI_Busy b);
                 END;
                 SET @procedure = N'{{.SchemaText}}.[GI_Tag_' + @queue + N']';
+                SET @sql = N'EXEC ' + @procedure;
                 IF EXISTS (SELECT 1 FROM #GI_Tags)
-                    EXEC @procedure;
+                    EXEC sys.sp_executesql @sql;
                 SET @queue = (SELECT MIN(r.Queue) FROM #GI_Routes r WHERE r.Queue > @queue);
             END;
             COMMIT TRANSACTION;

@@ -44,17 +44,20 @@ BEGIN
     IF @queue IS NULL
         THROW 51001, N'weir: the pull is not live', 1;
     SET @sql = REPLACE(N'
-    CREATE TABLE #GI_Postponed (InstanceGUID uniqueidentifier NOT NULL, ChangeType varchar(40) COLLATE DATABASE_DEFAULT NOT NULL);
+    UPDATE l
+    SET Done = 1
+    FROM #GI_Later l
+    INNER LOOP JOIN {queue} q WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = l.InstanceGUID AND q.ChangeType = l.ChangeType
+    WHERE q.PullGUID = @pull
+    OPTION (MAXDOP 1);
     UPDATE q
     SET PullGUID  = NULL,
         Attempts  = CASE WHEN l.Error IS NULL THEN q.Attempts ELSE COALESCE(q.Attempts, 0) + 1 END,
         NotBefore = l.NotBefore
-    OUTPUT inserted.InstanceGUID, inserted.ChangeType INTO #GI_Postponed (InstanceGUID, ChangeType)
     FROM #GI_Later l
     INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = l.InstanceGUID AND q.ChangeType = l.ChangeType
     WHERE q.PullGUID = @pull
     OPTION (MAXDOP 1);
-    UPDATE l SET Done = 1 FROM #GI_Later l JOIN #GI_Postponed d ON d.InstanceGUID = l.InstanceGUID AND d.ChangeType = l.ChangeType;
     ', N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @queue END));
     EXEC sys.sp_executesql @sql, N'@pull uniqueidentifier', @pull = @PullGUID;
 
