@@ -36,6 +36,7 @@ var targetTests = []test{
 	{"Texts", testTargetTexts},
 	{"HostileValuesAsKeys", testTargetHostileKeys},
 	{"NamedExcluded", testTargetNamedExcluded},
+	{"OwnNames", testTargetOwnNames},
 	{"ExtraColumns", testTargetExtraColumns},
 	{"NoKey", testTargetNoKey},
 	{"View", testTargetView},

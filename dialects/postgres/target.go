@@ -281,10 +281,10 @@ func (t *Target) alterations(have *table, name weir.Table, b *weir.TableBatch) (
 	if len(name.Name) > maxName {
 		return nil, &weir.ConfigError{Key: "target table " + name.String(), Hint: "a table name of at most 63 bytes at the source"}
 	}
-	extra := map[weir.Mode][]string{
-		weir.SoftDelete: {weir.DeletedOnColumn},
-		weir.History:    {weir.ValidFromColumn, weir.ValidToColumn},
-	}[t.opts.Mode]
+	if err := t.opts.Mode.CheckNames(name, b.Columns); err != nil {
+		return nil, err
+	}
+	extra := t.opts.Mode.OwnColumns()
 	key := targetKey(b.Capture, b.Columns, t.opts.Mode)
 	if have == nil {
 		var cols []string

@@ -278,12 +278,12 @@ func (t *Target) destination(ctx context.Context, c *session, b *weir.TableBatch
 // that it lacks. The times that weir adds are text, as a timestamptz is.
 func (t *Target) alterations(have *table, name string, b *weir.TableBatch) ([]string, error) {
 	if strings.HasPrefix(lowerASCII(name), "weir_") || strings.HasPrefix(lowerASCII(name), "sqlite_") {
-		return nil, &weir.ConfigError{Key: "target table " + name, Err: errors.New("names that begin with weir_ or sqlite_ are taken"), Hint: "rename the source's table"}
+		return nil, &weir.ConfigError{Key: "target table " + name, Err: errors.New("names that begin with weir_ or sqlite_ are taken"), Hint: "rename the table at the source, or leave it out of the pull's captures"}
 	}
-	extra := map[weir.Mode][]string{
-		weir.SoftDelete: {weir.DeletedOnColumn},
-		weir.History:    {weir.ValidFromColumn, weir.ValidToColumn},
-	}[t.opts.Mode]
+	if err := t.opts.Mode.CheckNames(weir.Table{Name: name}, b.Columns); err != nil {
+		return nil, err
+	}
+	extra := t.opts.Mode.OwnColumns()
 	declare := func(c weir.Column) string {
 		typ := createType(c.Kind)
 		if b.Encoding == Encoding {

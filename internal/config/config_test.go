@@ -184,6 +184,8 @@ func TestParse_Faults(t *testing.T) {
 			`weir.yaml:3: pulls[0].captures: a.t and b.t would both be written to table t of the target. Try: name one of the two by captures, and pull the other to another target.schema by a pull with a queue of its own`},
 		"SameNameFolded": {head + "captures: [{table: T}, {table: t}]\npulls: [{name: p, target: {url: sqlite:b}}]\n",
 			`weir.yaml:3: pulls[0].captures: T and t would both be written to table t of the target. Try: name one of the two by captures, and pull the other to another target.schema by a pull with a queue of its own`},
+		"Ledger": {head + "captures: [{table: a.Weir_Ledger}, {table: a.t}]\npulls: [{name: p, target: {url: 'postgres:///x'}}]\n",
+			`weir.yaml:3: pulls[0].captures: a.Weir_Ledger would be written to table Weir_Ledger of the target, which is weir's own. Try: rename the table at the source, or name the others by captures`},
 		"Itself": {head + "captures: [{table: t}]\npulls: [{name: p, target: {url: sqlite:a.db}}]\n",
 			"weir.yaml:3: pulls[0].target: the target's table t is the captured table itself. Try: another database or schema"},
 		"ItselfSchema": {"source: {url: 'postgres:///x'}\ncaptures: [{table: public.t}]\npulls: [{name: p, target: {url: 'postgres:///x'}}]\n",

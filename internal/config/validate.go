@@ -111,6 +111,9 @@ func (c *Config) validatePull(d *decoder, p *Pull, at string) {
 				"%s and %s would both be written to table %s of the target", other, table, table.Name)
 		}
 		landed[name] = table.String()
+		if strings.EqualFold(name, weir.LedgerTable) || strings.EqualFold(name, weir.LedgerIdentityTable) {
+			d.at(at+".captures", "rename the table at the source, or name the others by captures", "%s would be written to table %s of the target, which is weir's own", table, table.Name)
+		}
 		if c.samePlace(p, table) {
 			d.at(at+".target", "another database or schema", "the target's table %s is the captured table itself", table)
 		}
