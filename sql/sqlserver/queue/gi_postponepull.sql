@@ -40,7 +40,8 @@ BEGIN
     ) w;
 
     BEGIN TRANSACTION;
-    UPDATE {{.Schema}}.[GI_Pulls] WITH (ROWLOCK, READCOMMITTEDLOCK) SET @queue = Queue, State = State WHERE PullGUID = @PullGUID AND State = 'claimed';
+    UPDATE {{.Schema}}.[GI_Pulls] WITH (ROWLOCK, READCOMMITTEDLOCK) SET State = State WHERE PullGUID = @PullGUID AND State = 'claimed';
+    SELECT @queue = p.Queue FROM {{.Schema}}.[GI_Pulls] p WITH (READCOMMITTEDLOCK) WHERE p.PullGUID = @PullGUID AND p.State = 'claimed';
     IF @queue IS NULL
         THROW 51001, N'weir: the pull is not live', 1;
     SET @sql = REPLACE(N'
