@@ -23,15 +23,48 @@ BEGIN
     EXEC sys.sp_addextendedproperty @name = N'weir', @value = N'made by weir', @level0type = N'SCHEMA', @level0name = N'{{.SchemaName}}',
         @level1type = N'TABLE', @level1name = N'InstanceChanges';
 END
-ELSE IF (SELECT COUNT(*)
-         FROM sys.columns c
-         JOIN sys.types t ON t.user_type_id = c.system_type_id
-         WHERE c.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]')
-           AND (LOWER(c.name) IN ('instanceguid', 'pullguid', 'conceptguid') AND t.name = 'uniqueidentifier'
-                OR LOWER(c.name) IN ('changetype', 'oldprimarykey') AND t.name IN ('varchar', 'nvarchar')
-                OR LOWER(c.name) = 'changedon' AND t.name = 'datetime2')) <> 6
+ELSE
 BEGIN
-    THROW 51002, N'weir: {{.SchemaText}}.[InstanceChanges] exists, and lacks some of the columns InstanceGUID, ChangeType, ChangedOn, PullGUID, ConceptGUID and OldPrimaryKey of their types', 1;
+    DECLARE @differs nvarchar(2000);
+    SET @differs = (
+        SELECT STRING_AGG(CONVERT(nvarchar(max), w.name + CASE WHEN c.name IS NULL THEN N' is missing' ELSE N' is ' + t.name
+                   + CASE WHEN t.name IN (N'char', N'varchar') THEN N'(' + CONVERT(nvarchar(5), c.max_length) + N')'
+                          WHEN t.name IN (N'nchar', N'nvarchar') THEN N'(' + CONVERT(nvarchar(5), c.max_length / 2) + N')'
+                          WHEN t.name IN (N'time', N'datetime2', N'datetimeoffset') THEN N'(' + CONVERT(nvarchar(5), c.scale) + N')' ELSE N'' END
+                   + CASE c.is_nullable WHEN 1 THEN N' null' ELSE N' not null' END + N' and must be ' + w.type END), N'; ')
+        FROM (
+            SELECT N'InstanceGUID' AS name, N'uniqueidentifier not null' AS type
+            UNION ALL SELECT N'ChangeType', N'varchar(40) not null'
+            UNION ALL SELECT N'ChangedOn', N'datetime2(7) not null'
+            UNION ALL SELECT N'PullGUID', N'uniqueidentifier null'
+            UNION ALL SELECT N'ConceptGUID', N'uniqueidentifier null'
+            UNION ALL SELECT N'OldPrimaryKey', N'varchar(500) null'
+        ) w
+        LEFT JOIN sys.columns c ON c.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND LOWER(c.name) = LOWER(w.name)
+        LEFT JOIN sys.types t ON t.user_type_id = c.system_type_id
+        WHERE c.name IS NULL
+           OR c.is_nullable <> CASE WHEN w.type LIKE N'%not null' THEN 0 ELSE 1 END
+           OR w.type LIKE N'uniqueidentifier%' AND t.name <> N'uniqueidentifier'
+           -- Wider columns will do; a narrower OldPrimaryKey is widened for the keys that need it.
+           OR w.type LIKE N'varchar%' AND t.name NOT IN (N'varchar', N'nvarchar')
+           OR w.name = N'ChangeType' AND c.max_length BETWEEN 0 AND CASE t.name WHEN N'nvarchar' THEN 79 ELSE 39 END
+           -- A later change is later by a microsecond at least.
+           OR w.name = N'ChangedOn' AND (t.name <> N'datetime2' OR c.scale < 6));
+    -- The key keeps an instance and type from being there twice.
+    IF @differs IS NULL AND (
+        SELECT STRING_AGG(CONVERT(nvarchar(max), LOWER(COL_NAME(k.object_id, k.column_id))), N', ')
+        FROM sys.indexes i
+        JOIN sys.index_columns k ON k.object_id = i.object_id AND k.index_id = i.index_id
+        WHERE i.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND i.is_primary_key = 1 AND k.key_ordinal > 0
+    ) NOT IN (N'instanceguid, changetype', N'changetype, instanceguid')
+        SET @differs = N'its primary key is not (InstanceGUID, ChangeType)';
+    IF @differs IS NULL AND NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND i.is_primary_key = 1)
+        SET @differs = N'it has no primary key, which must be (InstanceGUID, ChangeType)';
+    IF @differs IS NOT NULL
+    BEGIN
+        SET @differs = N'weir: {{.SchemaText}}.[InstanceChanges] exists, and cannot be the queue as it is: ' + @differs;
+        THROW 51002, @differs, 1;
+    END;
 END;
 
 IF COL_LENGTH(N'{{.SchemaText}}.[InstanceChanges]', N'WaitsForPullGUID') IS NULL
