@@ -39,3 +39,72 @@ func testTargetOwnNames(t *testing.T, e Engine) {
 		}
 	}
 }
+
+// testTargetModeChanged: a table that was made in another mode is refused, and
+// not touched, where its rows would be taken for what they are not.
+func testTargetModeChanged(t *testing.T, e Engine) {
+	plain := shaped("kept", "id int32", "v text")
+	kids := shaped("kids", "parent int32", "id int32", "v text").set("id")
+	keyless := shaped("loose", "parent int32", "v text").set()
+	first := map[string]*weir.Batch{
+		"kept":  batch(plain.of(upsert("1", "a"))),
+		"kids":  batch(kids.of(children("1", row("1", "1", "a")))),
+		"loose": batch(keyless.of(children("1", row("1", "a")))),
+	}
+	for _, x := range []struct {
+		table    string
+		from, to weir.Mode
+		refused  string // what the error names; empty where the mode may change
+	}{
+		{"kept", weir.History, weir.Mirror, "mode history"},
+		{"kept", weir.History, weir.SoftDelete, "mode history"},
+		{"kept", weir.SoftDelete, weir.Mirror, "mode soft delete"},
+		{"kept", weir.SoftDelete, weir.History, "mode soft delete"},
+		{"kept", weir.Mirror, weir.History, "unique index over (id)"},
+		{"kept", weir.Mirror, weir.SoftDelete, ""},
+		{"kids", weir.History, weir.Mirror, "mode history"},
+		{"kids", weir.SoftDelete, weir.Mirror, "mode soft delete"},
+		{"kids", weir.Mirror, weir.History, "unique index over (parent, id)"},
+		{"kids", weir.Mirror, weir.SoftDelete, ""},
+		{"loose", weir.History, weir.Mirror, "mode history"},
+		{"loose", weir.Mirror, weir.History, ""},
+	} {
+		t.Run(x.table+" from "+string(x.from)+" to "+string(x.to), func(t *testing.T) {
+			t.Parallel()
+			tg := newTarget(t, e, weir.TargetOptions{Mode: x.from})
+			tg.ship(first[x.table])
+			before := tg.rows("select * from " + x.table)
+			capture := first[x.table].Tables[0].Capture
+			tg.Target = openTarget(t, e, tg.url, weir.TargetOptions{Mode: x.to})
+			if n, err := tg.Rows(t.Context(), []*weir.Capture{capture}); err != nil || n != 1 {
+				t.Errorf("Rows = %d, %v, want 1", n, err)
+			}
+			err := tg.tryShip(first[x.table])
+			if x.refused == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				tg.wantRows("select v from "+x.table+" where "+x.to.EndColumn()+" is null", "a")
+				return
+			}
+			c := wantConfig(t, "the other mode", err)
+			if !strings.Contains(c.Error(), x.table) || !strings.Contains(c.Err.Error(), x.refused) || !strings.Contains(c.Err.Error(), string(x.to)) {
+				t.Errorf("the error is %v, want %s, %q and the target's mode in it", c, x.table, x.refused)
+			}
+			tg.wantRows("select * from "+x.table, before...)
+		})
+	}
+}
+
+// testTargetKeyRenamed: a key's column that the source renamed is named, and not
+// added.
+func testTargetKeyRenamed(t *testing.T, e Engine) {
+	tg := newTarget(t, e, weir.TargetOptions{})
+	tg.ship(batch(shaped("named", "id int32", "v text").of(upsert("1", "a"))))
+	after := batch(shaped("named", "number int32", "v text").of(upsert("1", "b")))
+	c := wantConfig(t, "a key column that was renamed", tg.tryShip(after))
+	if !strings.Contains(c.Error(), "named") || !strings.Contains(c.Error(), `lacks the key column "number"`) || !strings.Contains(c.Hint, "RENAME COLUMN") {
+		t.Errorf("the error is %v, want table, column and RENAME COLUMN in it", c)
+	}
+	tg.wantRows("select * from named", "1|a")
+}

@@ -37,6 +37,8 @@ var targetTests = []test{
 	{"HostileValuesAsKeys", testTargetHostileKeys},
 	{"NamedExcluded", testTargetNamedExcluded},
 	{"OwnNames", testTargetOwnNames},
+	{"ModeChanged", testTargetModeChanged},
+	{"KeyRenamed", testTargetKeyRenamed},
 	{"ExtraColumns", testTargetExtraColumns},
 	{"NoKey", testTargetNoKey},
 	{"View", testTargetView},

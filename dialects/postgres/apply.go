@@ -420,10 +420,7 @@ func (a *application) merge(ctx context.Context, i int) error {
 		return a.replaceRows(ctx, i, on, into, list)
 	}
 
-	arbiter := d.keyNames()
-	if b.Capture.Set {
-		arbiter = targetKey(b.Capture, b.Columns, a.mode)
-	}
+	arbiter := d.arbiter(b.Capture, a.mode)
 	var set []string
 	for _, m := range d.columns {
 		if !slices.Contains(arbiter, m.Name) && !m.target.identity {

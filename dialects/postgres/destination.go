@@ -92,7 +92,7 @@ func newDestination(ctx context.Context, q queryer, have *table, b *weir.TableBa
 	for _, k := range b.Capture.Key {
 		i := slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == k.Name })
 		if i < 0 {
-			return nil, config(fmt.Sprintf("it lacks the key column %q", k.Name), "add the column, with a unique index over the key")
+			return nil, config(fmt.Sprintf("its key column %q is generated there", k.Name), "make it a column that can be written")
 		}
 		d.key = append(d.key, d.columns[i].target)
 	}
@@ -110,13 +110,26 @@ func (d *destination) keyNames() []string {
 	return names
 }
 
+// arbiter are the columns by which an upsert finds the row that it replaces.
+func (d *destination) arbiter(c *weir.Capture, mode weir.Mode) []string {
+	if c.Set {
+		return targetKey(c, mode)
+	}
+	return d.keyNames()
+}
+
 func (d *destination) readUniques(ctx context.Context, q queryer, have *table, b *weir.TableBatch, mode weir.Mode, config func(why, hint string) error) error {
+	if mode == weir.SoftDelete && b.Capture.Set && len(b.Capture.RowKey) == 0 {
+		return config("soft delete needs a primary key on the source table, to tell the rows of one instance apart", "add one, or use the mode mirror or history")
+	}
 	rows, err := q.Query(ctx, catalogSQL("uniques"), int64(have.oid))
 	if err != nil {
 		return err
 	}
-	key := slices.Sorted(slices.Values(d.keyNames()))
-	arbiter := false
+	arbiter := d.arbiter(b.Capture, mode)
+	key := slices.Sorted(slices.Values(arbiter))
+	replaced := b.Capture.Set && mode == weir.Mirror || mode == weir.History
+	found := false
 	d.parkable = true
 	var columns []*string
 	var plain bool
@@ -129,9 +142,15 @@ func (d *destination) readUniques(ctx context.Context, q queryer, have *table, b
 			}
 			names = append(names, *c)
 		}
-		if plain && len(names) == len(columns) && slices.Equal(slices.Sorted(slices.Values(names)), key) {
-			arbiter = true
+		plain = plain && len(names) == len(columns)
+		if plain && !replaced && slices.Equal(slices.Sorted(slices.Values(names)), key) {
+			found = true
 			return nil
+		}
+		if plain {
+			if err := mode.CheckUnique(have.Table, names, b.Capture); err != nil {
+				return err
+			}
 		}
 		for _, n := range names {
 			if col := have.column(n); !col.NotNull && !col.generated && !slices.Contains(key, n) {
@@ -146,12 +165,9 @@ func (d *destination) readUniques(ctx context.Context, q queryer, have *table, b
 	}); err != nil {
 		return err
 	}
-	if !arbiter && !b.Capture.Set && mode != weir.History {
-		return config(fmt.Sprintf("it has no unique index over the key (%s)", strings.Join(d.keyNames(), ", ")),
-			fmt.Sprintf("ALTER TABLE %s ADD UNIQUE (%s)", d.name, idents(d.keyNames())))
-	}
-	if mode == weir.SoftDelete && b.Capture.Set && len(b.Capture.RowKey) == 0 {
-		return config("soft delete needs a primary key on the source table, to tell the rows of one instance apart", "add one, or use the mode mirror or history")
+	if !found && !replaced {
+		return config(fmt.Sprintf("it has no unique index over the key (%s)", strings.Join(arbiter, ", ")),
+			fmt.Sprintf("ALTER TABLE %s ADD UNIQUE (%s)", d.name, idents(arbiter)))
 	}
 	return nil
 }

@@ -150,12 +150,9 @@ func (t *Target) Rows(ctx context.Context, captures []*weir.Capture) (int64, err
 		if d == nil {
 			continue
 		}
-		where := ""
-		switch t.opts.Mode {
-		case weir.SoftDelete:
-			where = " where " + ident(weir.DeletedOnColumn) + " is null"
-		case weir.History:
-			where = " where " + ident(weir.ValidToColumn) + " is null"
+		where := "" // a table that was not made in this mode has no such column yet
+		if ends := t.opts.Mode.EndColumn(); d.column(ends) != nil {
+			where = " where " + ident(ends) + " is null"
 		}
 		var n int64
 		if err := t.pool.QueryRow(ctx, "select count(*) from "+tableName(d.Table)+where).Scan(&n); err != nil {
@@ -285,7 +282,7 @@ func (t *Target) alterations(have *table, name weir.Table, b *weir.TableBatch) (
 		return nil, err
 	}
 	extra := t.opts.Mode.OwnColumns()
-	key := targetKey(b.Capture, b.Columns, t.opts.Mode)
+	key := targetKey(b.Capture, t.opts.Mode)
 	if have == nil {
 		var cols []string
 		for _, c := range b.Columns {
@@ -308,6 +305,9 @@ func (t *Target) alterations(have *table, name weir.Table, b *weir.TableBatch) (
 			sql = append(sql, "create index on "+tableName(name)+" ("+ident(b.Capture.Key[0].Name)+")")
 		}
 		return sql, nil
+	}
+	if err := t.opts.Mode.CheckTable(name, func(c string) bool { return have.column(c) != nil }, b); err != nil {
+		return nil, err
 	}
 	var sql []string
 	for _, c := range b.Columns {
@@ -333,7 +333,7 @@ func (t *Target) alterations(have *table, name weir.Table, b *weir.TableBatch) (
 
 // targetKey is the primary key of a table that the target makes: the capture's
 // key, with what tells a set's rows and a history's versions apart.
-func targetKey(c *weir.Capture, columns []weir.Column, mode weir.Mode) []string {
+func targetKey(c *weir.Capture, mode weir.Mode) []string {
 	var key []string
 	for _, k := range c.Key {
 		key = append(key, k.Name)

@@ -61,7 +61,7 @@ func newDestination(ctx context.Context, c *session, have *table, b *weir.TableB
 	for _, k := range b.Capture.Key {
 		i := slices.IndexFunc(d.columns, func(m mapped) bool { return equalNames(m.source.Name, k.Name) })
 		if i < 0 {
-			return nil, config(fmt.Sprintf("it lacks the key column %q", k.Name), "add the column, with a unique index over the key")
+			return nil, config(fmt.Sprintf("its key column %q is generated there", k.Name), "make it a column that can be written")
 		}
 		d.key = append(d.key, d.columns[i])
 	}
@@ -103,6 +103,11 @@ func (d *destination) readUniques(b *weir.TableBatch, mode weir.Mode, config fun
 		indexes = append(indexes, index{name: "the primary key", columns: []string{a.Name}, binary: true})
 	}
 	for _, x := range indexes {
+		if !x.partial {
+			if err := mode.CheckUnique(weir.Table{Name: d.name}, x.columns, b.Capture); err != nil {
+				return err
+			}
+		}
 		if !x.partial && same(x.columns, arbiter) {
 			if !x.binary && slices.ContainsFunc(d.key, func(k mapped) bool { return k.target.affinity != affInteger && k.target.affinity != affReal }) {
 				return config(fmt.Sprintf("its index %s compares the key by another collation than BINARY", x.name), "declare the key's columns without COLLATE")

@@ -159,13 +159,9 @@ func (t *Target) Rows(ctx context.Context, captures []*weir.Capture) (int64, err
 			if have == nil {
 				continue
 			}
-			where := ""
-			switch t.opts.Mode {
-			case weir.SoftDelete:
-				where = " where " + ident(weir.DeletedOnColumn) + " is null"
-			case weir.History:
-				where = " where " + ident(weir.ValidToColumn) + " is null"
-			case weir.Mirror:
+			where := "" // a table that was not made in this mode has no such column yet
+			if ends := t.opts.Mode.EndColumn(); have.column(ends) != nil {
+				where = " where " + ident(ends) + " is null"
 			}
 			var n int64
 			if err := c.QueryRowContext(ctx, "select count(*) from "+ident(have.name)+where).Scan(&n); err != nil {
@@ -312,6 +308,9 @@ func (t *Target) alterations(have *table, name string, b *weir.TableBatch) ([]st
 			text = append(text, "create index "+ident(name+"_weir_set")+" on "+ident(name)+" ("+ident(b.Capture.Key[0].Name)+")")
 		}
 		return text, nil
+	}
+	if err := t.opts.Mode.CheckTable(weir.Table{Name: have.name}, func(c string) bool { return have.column(c) != nil }, b); err != nil {
+		return nil, err
 	}
 	var text []string
 	for _, c := range b.Columns {

@@ -75,7 +75,7 @@ func newDestination(ctx context.Context, q queryer, have *table, b *weir.TableBa
 	for _, k := range b.Capture.Key {
 		i := slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == k.Name })
 		if i < 0 {
-			return nil, config(fmt.Sprintf("it lacks the key column %q", k.Name), "add the column, with a unique index over the key")
+			return nil, config(fmt.Sprintf("its key column %q is computed there", k.Name), "make it a column that can be written")
 		}
 		d.key = append(d.key, d.columns[i].target)
 	}
@@ -130,6 +130,11 @@ func (d *destination) readUniques(have *table, b *weir.TableBatch, mode weir.Mod
 	for _, u := range have.uniques {
 		if u.ignoresDuplicates {
 			return config(fmt.Sprintf("its unique index over (%s) drops duplicates without a word", strings.Join(u.columns, ", ")), "build the index with IGNORE_DUP_KEY = OFF")
+		}
+		if u.plain {
+			if err := mode.CheckUnique(have.Table, u.columns, b.Capture); err != nil {
+				return err
+			}
 		}
 		if u.plain && slices.Equal(slices.Sorted(slices.Values(u.columns)), key) {
 			arbiter = true

@@ -213,12 +213,9 @@ func (t *Target) Rows(ctx context.Context, captures []*weir.Capture) (int64, err
 		if d == nil {
 			continue
 		}
-		where := ""
-		switch t.opts.Mode {
-		case weir.SoftDelete:
-			where = " WHERE " + ident(weir.DeletedOnColumn) + " IS NULL"
-		case weir.History:
-			where = " WHERE " + ident(weir.ValidToColumn) + " IS NULL"
+		where := "" // a table that was not made in this mode has no such column yet
+		if ends := t.opts.Mode.EndColumn(); d.column(ends) != nil {
+			where = " WHERE " + ident(ends) + " IS NULL"
 		}
 		var n int64
 		if err := t.db.QueryRowContext(ctx, "SELECT COUNT_BIG(*) FROM "+tableName(d.Table)+where).Scan(&n); err != nil {
@@ -357,6 +354,9 @@ func (t *Target) alterations(have *table, name weir.Table, b *weir.TableBatch) (
 	key := targetKey(b.Capture, t.opts.Mode)
 	if have == nil {
 		return createTable(name, b, key, extra), nil
+	}
+	if err := t.opts.Mode.CheckTable(name, func(c string) bool { return have.column(c) != nil }, b); err != nil {
+		return nil, err
 	}
 	var out []string
 	for _, c := range b.Columns {
