@@ -14,6 +14,7 @@ import (
 	"github.com/golang-migrate/migrate/v4"
 	_ "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	_ "github.com/golang-migrate/migrate/v4/database/sqlite"
+	_ "github.com/golang-migrate/migrate/v4/database/sqlserver"
 	_ "github.com/golang-migrate/migrate/v4/source/file"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -26,20 +27,26 @@ import (
 // engines are what the whole command is run on, in every combination.
 var engines = map[string]func(testing.TB) string{"Postgres": testdb.Postgres, "SQLite": testdb.SQLite}
 
+func sqlServer(t testing.TB) string { return testdb.SQLServer(t) }
+
 func connectTo(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	var db *sql.DB
-	if file, isSQLite := strings.CutPrefix(url, "sqlite:"); isSQLite {
-		var err error
-		if db, err = sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_txlock=immediate"); err != nil {
-			t.Fatal(err)
+	var err error
+	file, isSQLite := strings.CutPrefix(url, "sqlite:")
+	switch {
+	case isSQLite:
+		db, err = sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_txlock=immediate")
+	case strings.HasPrefix(url, "sqlserver:"):
+		db, err = sql.Open("sqlserver", url)
+	default:
+		var cfg *pgx.ConnConfig
+		if cfg, err = pgx.ParseConfig(url); err == nil {
+			db = stdlib.OpenDB(*cfg)
 		}
-	} else {
-		cfg, err := pgx.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		db = stdlib.OpenDB(*cfg)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
 	return db
@@ -87,17 +94,20 @@ type line struct {
 func newLine(t *testing.T, source, target string) *line {
 	t.Helper()
 	l := &line{t: t, source: connectTo(t, source), target: connectTo(t, target)}
-	orders, items := "orders", "items"
-	if strings.HasPrefix(source, "postgres") {
+	orders, items, text := "orders", "items", "text"
+	switch {
+	case strings.HasPrefix(source, "postgres:"):
 		orders, items = "public.orders", "public.items"
+	case strings.HasPrefix(source, "sqlserver:"):
+		orders, items, text = "dbo.orders", "dbo.items", "nvarchar(100)"
 	}
 	l.dir = configIn(t, fmt.Sprintf(`source: {url: '%s'}
 captures: [{table: %s}, {table: %s, tagging: deferred}]
 pulls: [{name: copy, target: {url: '%s'}, schedule: '@every 1s', max_deletes: 3}]
 `, source, orders, items, target))
 	exec1(t, l.source,
-		"create table orders (id integer not null primary key, v text)",
-		"create table items (id integer not null primary key, v text)",
+		"create table orders (id integer not null primary key, v "+text+")",
+		"create table items (id integer not null primary key, v "+text+")",
 		"insert into orders (id, v) values (1, 'a'), (2, ''), (3, null)",
 		"insert into items (id, v) values (10, 'x')")
 	return l
@@ -213,8 +223,10 @@ func TestLine(t *testing.T) {
 }
 
 func (l *line) tableName(table string) string {
-	if strings.Contains(l.config(), "public."+table) {
-		return "public." + table
+	for _, schema := range []string{"public.", "dbo."} {
+		if strings.Contains(l.config(), schema+table) {
+			return schema + table
+		}
 	}
 	return table
 }
@@ -299,18 +311,28 @@ func TestQueue(t *testing.T) {
 }
 
 // What render writes, golang-migrate applies and reverts, and it is what apply
-// does.
+// does. Reverted, it leaves nothing behind.
 func TestRender(t *testing.T) {
-	for name, engine := range engines {
+	for name, left := range map[string]string{
+		"Postgres": `select count(*), (select string_agg(tgname, ' ') from pg_trigger where tgname like 'weir%')
+			from (select captures.table_name::text from weir.captures union all select proname from pg_proc where proname like 'capture%') x`,
+		"SQLite": "select count(*), (select group_concat(name) from sqlite_schema where type = 'trigger' and tbl_name in ('orders', 'items')) from weir_captures",
+		"SQLServer": `select count(*), (select string_agg(convert(nvarchar(max), name), ' ') from sys.triggers)
+			from (select TableName as n from dbo.GI_Captures union all select name from sys.procedures where lower(name) like 'gi[_]capture%') x`,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			engine := engines[name]
+			if name == "SQLServer" {
+				engine = sqlServer
+			}
 			url := engine(t)
 			l := newLine(t, url, testdb.SQLite(t))
 			l.weir(exitDone, "init")
 			dir := t.TempDir()
 			files := l.weir(exitDone, "triggers", "render", "--dir", dir).out
 			want := "000001_weir_items.up.sql\n000001_weir_items.down.sql\n000002_weir_orders.up.sql\n000002_weir_orders.down.sql\n"
-			if strings.ReplaceAll(files, "_public_", "_") != want {
+			if strings.NewReplacer("_public_", "_", "_dbo_", "_").Replace(files) != want {
 				t.Fatalf("render: %s", files)
 			}
 			url = strings.Replace(strings.Replace(url, "postgres://", "pgx5://", 1), "sqlite:", "sqlite://", 1)
@@ -328,8 +350,19 @@ func TestRender(t *testing.T) {
 			if r := l.weir(exitDone, "triggers", "render", "--dir", dir); r.out != "" {
 				t.Errorf("rendered again: %s", r.out)
 			}
+			exec1(t, l.source, "update orders set v = 'b' where id < 3", "delete from orders where id = 2", "insert into items (id, v) values (11, 'y')")
+			if st := l.status(); st.Queues[0].Depth != 2 || st.Inbox != 1 {
+				t.Errorf("the queue has %d changes and the inbox %d, want 2 and 1", st.Queues[0].Depth, st.Inbox)
+			}
 			if err := m.Down(); err != nil {
 				t.Fatalf("down: %v", err)
+			}
+			if got := rowsOf(t, l.source, left); got != `0="" ` {
+				t.Errorf("left behind: %s", got)
+			}
+			exec1(t, l.source, "update orders set v = 'c'")
+			if st := l.status(); st.Queues[0].Depth != 2 || st.Inbox != 1 {
+				t.Errorf("reverted, the queue has %d changes and the inbox %d, want 2 and 1 as before", st.Queues[0].Depth, st.Inbox)
 			}
 			l.weir(exitDone, "init", "--down", "--yes")
 		})
