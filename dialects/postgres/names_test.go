@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/dialects/postgres"
 	"github.com/weir-cdc/weir/internal/testdb"
 )
 
@@ -18,6 +19,10 @@ var hostile = []string{
 	"select", "MixedCase", "two words", `quo"te`, "apos'trophe", `back\slash`, "per%cent %s %1$I %%", "$weir$", "$$", "$move$ $rows$ $tag$ $body$", "täglich 日本 🐟",
 	"{{.Schema}}", "semi;colon--/*", "line\nbreak", "new_rows", "old_rows", "v_done", "tg_relid", strings.Repeat("x", 63), strings.Repeat("ü", 31), "U&\"\\0041\"", "a.b", "k", "guid", "r",
 }
+
+// aliases are the names that weir's own SQL gives to rows, columns and variables.
+var aliases = []string{"n", "o", "t", "x", "q", "d", "b", "c", "e", "g", "p", "s", "k0", "k1", "c0", "c1", "e0", "key", "keys", "concept", "place", "gone", "excluded", "old", "new",
+	"found", "v_guids", "v_keys", "v_concepts", "i_guids", "i_keys"}
 
 // TestNames captures tables and columns of every hostile name, in a schema of
 // such a name, with weir's own tables in another.
@@ -42,6 +47,9 @@ func TestNames(t *testing.T) {
 			w.exec("create schema if not exists " + pgx.Identifier{in}.Sanitize())
 			var specs []weir.CaptureSpec
 			names := []string{"plain table"}
+			if schema == "select" {
+				tables = append(slices.Clone(tables), aliases...)
+			}
 			if schema == "$$" || schema == "per%cent %s %1$I %%" || schema == "select" {
 				names = tables // all pairs would take long
 			}
@@ -115,6 +123,61 @@ func TestNames(t *testing.T) {
 			}
 			if left := ask[string](w, "select nspname::text from pg_namespace where nspname = $1", schema); len(left) != 0 && schema != in {
 				t.Errorf("schema %v is left", left)
+			}
+		})
+	}
+}
+
+// TestNamesAtTarget ships to tables whose name, key and other columns are named as
+// the aliases of weir's own SQL, rows that exchange a unique value among them.
+func TestNamesAtTarget(t *testing.T) {
+	for _, mode := range []weir.Mode{weir.Mirror, weir.SoftDelete, weir.History} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			url := testdb.Postgres(t)
+			w := &world{TB: t, url: url}
+			w.user = w.session(url)
+			open := func() *postgres.Target {
+				tg, err := postgres.OpenTarget(context.Background(), url, weir.TargetOptions{Mode: mode})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { tg.Close() })
+				return tg
+			}
+			made, again := open(), open()
+			for i, name := range aliases {
+				columns := []weir.Column{{Name: name, Kind: weir.Int32, Native: "integer"}, {Name: aliases[(i+1)%len(aliases)], Kind: weir.Text, Native: "text"}, {Name: aliases[(i+2)%len(aliases)], Kind: weir.Text, Native: "text"}}
+				capture := &weir.Capture{ID: int32(i + 1), Table: weir.Table{Schema: "app", Name: name}, Kind: weir.Plain, Key: columns[:1]}
+				quoted := func(i int) string { return pgx.Identifier{columns[i].Name}.Sanitize() }
+				ship := func(tg *postgres.Target, rows ...string) {
+					t.Helper()
+					b := weir.TableBatch{Capture: capture, Columns: columns, Encoding: weir.EncodingText}
+					for _, r := range rows {
+						fields := strings.Split(r, " ")
+						item := weir.Item{Key: []weir.Field{weir.Field(fields[0])}}
+						if len(fields) > 1 {
+							item.Rows = []weir.Row{{weir.Field(fields[0]), weir.Field(fields[1]), weir.Field("note")}}
+						}
+						b.Items = append(b.Items, item)
+					}
+					if err := tg.Ship(context.Background(), weir.Shipment{PullGUID: weir.NewGUID(), Batch: &weir.Batch{Tables: []weir.TableBatch{b}}}); err != nil {
+						t.Errorf("table %s: %v", name, err)
+					}
+				}
+				ship(made, "1 a", "2 b", "3 c")
+				current := ""
+				if mode == weir.Mirror {
+					w.exec(fmt.Sprintf("alter table %s add unique (%s), add %s text default 'own'", pgx.Identifier{name}.Sanitize(), quoted(1), pgx.Identifier{aliases[(i+3)%len(aliases)]}.Sanitize()))
+				} else {
+					current = " where " + mode.EndColumn() + " is null"
+				}
+				ship(again, "1 b", "2 a")
+				ship(again, "3")
+				got := ask[string](w, fmt.Sprintf("select %s || %s from %s%s order by 1", quoted(0), quoted(1), pgx.Identifier{name}.Sanitize(), current))
+				if want := []string{"1b", "2a"}; !slices.Equal(got, want) {
+					t.Errorf("table %s has %q, want %q", name, got, want)
+				}
 			}
 		})
 	}
