@@ -86,6 +86,10 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 		return nil, nil, &weir.ConfigError{Key: "captures: " + t.String(), Err: errors.New(why), Hint: hint}
 	}
 	switch {
+	case strings.HasPrefix(t.Schema, "pg_"), t.Schema == "information_schema":
+		return refuse("it is PostgreSQL's own, and no trigger sees what is written there", "leave it out")
+	case s.keeps(t.Table):
+		return refuse("it is a table of weir's own", "leave it out")
 	case t.relkind != "r" && t.relkind != "p":
 		return refuse("it is not a table", "capture the tables under it")
 	case t.partition:
@@ -191,6 +195,18 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 		warnings = append(warnings, fmt.Sprintf("%s tags something wider than its own row at once: transactions that touch rows of the same instances in different orders can deadlock, and wait for each other; tagging: deferred does not", t))
 	}
 	return p, warnings, nil
+}
+
+// keeps reports that a table is weir's own: at the source, where others may
+// stand in the same schema, or at a target that is the same database.
+func (s *Source) keeps(t weir.Table) bool {
+	switch t.Name {
+	case weir.LedgerTable, weir.LedgerIdentityTable:
+		return true
+	case "queues", "inbox", "pulls", "failures", "captures", "capture_queues", "backfills", "schema_migrations", "instance_changes":
+		return t.Schema == s.schema
+	}
+	return t.Schema == s.schema && strings.HasPrefix(t.Name, "instance_changes_")
 }
 
 // attach finds the tables that the triggers go on.

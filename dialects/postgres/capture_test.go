@@ -1,11 +1,14 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/dialects/postgres"
 )
 
 // A scenario is a table, statements on it, and the keys that they touch. S in
@@ -214,6 +217,33 @@ func TestCapture(t *testing.T) {
 				w.wantTook(sc.do, want...)
 				w.exec("drop schema " + schema + " cascade")
 			})
+		}
+	}
+}
+
+// TestCapture_OwnTables: what is PostgreSQL's own or weir's is refused, whatever
+// its key; a user's table beside weir's is not.
+func TestCapture_OwnTables(t *testing.T) {
+	w := newWorld(t, "create schema weir", "create table weir.mine (id integer primary key)", "create table public.pulls (id integer primary key)")
+	w.apply(weir.CaptureSpec{Table: weir.Table{Schema: "public", Name: "pulls"}, Queues: []string{weir.DefaultQueue, "extra"}}, plain("weir", "mine"))
+	target, err := postgres.OpenTarget(context.Background(), w.url, weir.TargetOptions{Schema: "dw"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	if _, err := target.Ledger(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	tables := []string{"pg_catalog.pg_class", "information_schema.sql_features", "information_schema.tables"}
+	tables = append(tables, ask[string](w, "select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relkind = 'r' and (n.nspname = 'weir' and c.relname <> 'mine' or n.nspname = 'dw')")...)
+	if len(tables) != 15 {
+		t.Errorf("%q are not all of weir's tables", tables)
+	}
+	for _, name := range tables {
+		_, err := w.src.Resolve(context.Background(), []weir.CaptureSpec{{Table: weir.ParseTable(name)}})
+		var c *weir.ConfigError
+		if !errors.As(err, &c) || !strings.Contains(c.Error(), name) || !strings.Contains(c.Err.Error(), "own") {
+			t.Errorf("%s: %v, want a *weir.ConfigError that says whose it is", name, err)
 		}
 	}
 }

@@ -363,3 +363,14 @@ func TestDeferredFollowsPresence(t *testing.T) {
 	want(t, f.strings(`select change_type || ' ' || old_primary_key from "weir_instance_changes_other q""ueue" order by 1`), "Instance Deleted 1", "Instance Inserted 2")
 	want(t, f.strings("select count(*) from weir_inbox"), "0")
 }
+
+func TestOwnTablesAreRefused(t *testing.T) {
+	f := newFixture(t, "create table t (id integer primary key autoincrement)")
+	for _, name := range []string{"weir_queues", "weir_instance_changes", "weir_inbox", "WEIR_PULLS", "weir_captures", "weir_schema_migrations", "sqlite_sequence", "sqlite_schema"} {
+		_, err := f.source.Resolve(f.ctx, []weir.CaptureSpec{{Table: weir.Table{Name: name}}})
+		var c *weir.ConfigError
+		if !errors.As(err, &c) || !strings.Contains(c.Error(), name) || !strings.Contains(fmt.Sprint(c.Err), "own") {
+			t.Errorf("%s: %v, want a *weir.ConfigError that says whose it is", name, err)
+		}
+	}
+}
