@@ -60,7 +60,7 @@ func (e *OutcomeUnknownError) Unwrap() error { return e.Err }
 // RowError is one row's fault: the target cannot hold a value, or a constraint
 // of its own refuses the row.
 type RowError struct {
-	Table  string
+	Table  string // empty where it is not known
 	Key    string
 	Column string // empty where the row as a whole is refused
 	Value  string // the value's text, shortened; empty where Column is
@@ -74,7 +74,10 @@ type RowError struct {
 
 func (e *RowError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "row %s of %s", e.Key, e.Table)
+	fmt.Fprintf(&b, "row %s", e.Key)
+	if e.Table != "" {
+		fmt.Fprintf(&b, " of %s", e.Table)
+	}
 	if e.Column != "" {
 		fmt.Fprintf(&b, ", column %s", e.Column)
 		if e.Value != "" {

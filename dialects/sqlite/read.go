@@ -185,10 +185,7 @@ func (s *Source) Read(ctx context.Context, pull *weir.Pull, req weir.ReadRequest
 		for _, ch := range pull.Changes {
 			i := captureFor(list, ch)
 			if i < 0 {
-				out.Faults = append(out.Faults, weir.ChangeFault{Change: ch, Err: &weir.RowError{
-					Table: "?", Key: ch.OldPrimaryKey, Err: fmt.Errorf("no capture is installed for instance %s, concept %s, type %q", ch.InstanceGUID, ch.ConceptGUID, ch.ChangeType),
-					Hint: "capture its table (weir triggers apply), or give the concept's GUID that a capture has",
-				}})
+				out.Faults = append(out.Faults, weir.NoCapture(ch))
 				continue
 			}
 			groups[list[i].ID] = append(groups[list[i].ID], ch)
@@ -242,23 +239,11 @@ func spelledKeys(ctx context.Context, c *session, pull *weir.Pull) (map[weir.GUI
 }
 
 // captureFor finds the capture of a change: its own, else by what it says.
-func captureFor(list []registered, ch weir.Change) int {
-	found := -1
+func captureFor(list []registered, c weir.Change) int {
+	found, best := -1, 0
 	for i := range list {
-		r := &list[i]
-		if ch.CaptureID != 0 && r.ID == ch.CaptureID {
-			return i
-		}
-		if ownType(ch.ChangeType) != (r.Kind != weir.Child) || !ownType(ch.ChangeType) && r.ChangeType != ch.ChangeType {
-			continue
-		}
-		switch {
-		case !r.ConceptGUID.IsZero() && r.ConceptGUID == ch.ConceptGUID:
-			if found < 0 || list[found].ConceptGUID.IsZero() {
-				found = i
-			}
-		case r.ConceptGUID.IsZero() && found < 0:
-			found = i
+		if owns := list[i].Owns(c); owns > best {
+			found, best = i, owns
 		}
 	}
 	return found

@@ -82,10 +82,7 @@ func (s *Source) read(ctx context.Context, q queryer, snapshot bool, pull *weir.
 	for _, c := range pull.Changes {
 		i := captureFor(list, c)
 		if i < 0 {
-			out.Faults = append(out.Faults, weir.ChangeFault{Change: c, Err: &weir.RowError{
-				Table: "?", Key: c.OldPrimaryKey, Err: fmt.Errorf("no capture is installed for instance %s, concept %s, type %q", c.InstanceGUID, c.ConceptGUID, c.ChangeType),
-				Hint: "capture its table (weir triggers apply), or give the concept's GUID that a capture has",
-			}})
+			out.Faults = append(out.Faults, weir.NoCapture(c))
 			continue
 		}
 		g := groups[list[i].ID]
@@ -138,25 +135,16 @@ func (s *Source) read(ctx context.Context, q queryer, snapshot bool, pull *weir.
 	return out, nil
 }
 
-// captureFor finds the capture of a change: its own, else by what it says.
+// captureFor finds the capture of a change: its own, else by what it says, whose
+// type the database compares in any case.
 func captureFor(list []registered, c weir.Change) int {
-	if c.CaptureID != 0 {
-		if i := slices.IndexFunc(list, func(r registered) bool { return r.ID == c.CaptureID }); i >= 0 {
-			return i
-		}
-	}
-	own := c.ChangeType == weir.InstanceInserted || c.ChangeType == weir.InstanceDeleted
-	found := -1
+	found, best := -1, 0
 	for i := range list {
-		r := &list[i]
-		if own != (r.Kind != weir.Child) || !own && !strings.EqualFold(r.ChangeType, c.ChangeType) {
-			continue
+		if strings.EqualFold(list[i].ChangeType, c.ChangeType) {
+			c.ChangeType = list[i].ChangeType
 		}
-		if !r.ConceptGUID.IsZero() && r.ConceptGUID == c.ConceptGUID {
-			return i
-		}
-		if r.ConceptGUID.IsZero() && found < 0 {
-			found = i
+		if owns := list[i].Owns(c); owns > best {
+			found, best = i, owns
 		}
 	}
 	return found
