@@ -35,7 +35,7 @@ var arrows = []struct {
 }
 
 // forTests are packages that nothing but a test may import.
-var forTests = []string{"internal/testdb", "dialects/dialecttest"}
+var forTests = []string{"internal/testdb", "internal/doctest", "dialects/dialecttest"}
 
 // users says who alone may import a package; tests have no more rights.
 var users = map[string]string{

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/internal/doctest"
 	"github.com/weir-cdc/weir/internal/testdb"
 	"github.com/weir-cdc/weir/puller"
 )
@@ -51,7 +52,7 @@ func newHandPuller(t *testing.T) *handPuller {
 // digits, as one batch.
 func (b *handPuller) run(t *testing.T, name, pull string) {
 	t.Helper()
-	text := example(t, sqlserverDoc, name)
+	text := doctest.Example(t, sqlserverDoc, name)
 	text = strings.NewReplacer("0C1D2E3F4A01", "0C1D2E3F4A"+pull, "0C1D2E3F4A02", "0C1D2E3F4A"+pull).Replace(text)
 	if _, err := b.session.ExecContext(t.Context(), text); err != nil {
 		t.Fatalf("example %s: %v", name, err)
@@ -143,7 +144,7 @@ func TestDocs_SQLServerByHand(t *testing.T) {
 	if _, err := b.session.ExecContext(t.Context(), "select 1 as OldKey, 1 as CustomerID, N'x' as Name into #Batch"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.session.ExecContext(t.Context(), example(t, sqlserverDoc, "ship")); err == nil {
+	if _, err := b.session.ExecContext(t.Context(), doctest.Example(t, sqlserverDoc, "ship")); err == nil {
 		t.Error("a pull that the ledger has was shipped again")
 	}
 	b.shop(t, "1 one, 3 three")
@@ -211,7 +212,7 @@ func TestDocs_SQLServerRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, grant := range strings.Split(strings.ReplaceAll(example(t, sqlserverDoc, "rights"), "TO puller", "TO "+login), ";\n") {
+	for _, grant := range strings.Split(strings.ReplaceAll(doctest.Example(t, sqlserverDoc, "rights"), "TO puller", "TO "+login), ";\n") {
 		if testdb.Babelfish(t) { // to which a table type is a table
 			grant = strings.Replace(grant, "EXECUTE ON TYPE::", "SELECT, INSERT ON ", 1)
 		}

@@ -4,30 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/internal/doctest"
 	"github.com/weir-cdc/weir/internal/testdb"
 	"github.com/weir-cdc/weir/puller"
 )
-
-// example is the code block that a document marks by name.
-func example(t *testing.T, file, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "<!-- example: "+name+" -->")
-	block, _, ended := strings.Cut(rest, "<!-- end -->")
-	if !found || !ended {
-		t.Fatalf("%s has no example %q", file, name)
-	}
-	block = strings.TrimSpace(block)
-	_, block, _ = strings.Cut(block, "\n")
-	return strings.TrimSuffix(strings.TrimSpace(block), "```")
-}
 
 // TestDocs_PullByHand runs the psql script of docs/protocol.md as it stands
 // there, twice: a second pull has a GUID of its own.
@@ -42,7 +25,7 @@ func TestDocs_PullByHand(t *testing.T) {
 	l.drain(t)
 	dir := t.TempDir()
 	script := filepath.Join(dir, "pull.sql")
-	if err := os.WriteFile(script, []byte(example(t, "../docs/protocol.md", "pull-by-hand")), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte(doctest.Example(t, "../docs/protocol.md", "pull-by-hand")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	pull := func() {
