@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -83,7 +84,13 @@ func TestRendered(t *testing.T) {
 				for _, c := range p.table.columns {
 					b.Columns = append(b.Columns, c.Column)
 				}
-				for _, have := range []*table{nil, {}} {
+				// One to make, and one that lacks a column.
+				there := &table{columns: p.table.columns}
+				for _, name := range mode.OwnColumns() {
+					there.columns = append(slices.Clone(there.columns), column{Column: weir.Column{Name: name}})
+				}
+				b.Columns = append(b.Columns, weir.Column{Name: "more'[]", Kind: weir.Text, Native: "nvarchar(50)"})
+				for _, have := range []*table{nil, there} {
 					changes, err := target.alterations(have, weir.Table{Schema: target.schema, Name: p.Table.Name}, b)
 					if err != nil {
 						t.Fatal(err)
