@@ -276,18 +276,22 @@ func (s *Source) registration(p *plan) weir.Object {
 				s.own("captures"), strings.Join(columns, ", "), values, strings.Join(set, ", ")),
 			fmt.Sprintf("delete from %s where capture_id = %d and queue <> all (%s::text[])", s.own("capture_queues"), p.ID, textArray(p.Queues)),
 			fmt.Sprintf("insert into %s (capture_id, queue) select %d, unnest(%s::text[]) on conflict do nothing", s.own("capture_queues"), p.ID, textArray(p.Queues)),
-			s.forgetBackfill(p.ID),
 		},
 	}
+	o.Create = append(o.Create, s.forgetBackfill(p.ID)...)
 	o.Drop = []string{s.unregister(p.ID)}
 	return o
 }
 
 // forgetBackfill makes the next backfill begin anew: a table made again, a key
 // changed, a queue or a partition added, a trigger that was missing or disabled
-// for a while have rows that no trigger tagged.
-func (s *Source) forgetBackfill(id int32) string {
-	return fmt.Sprintf("delete from %s where capture_id = %d", s.own("backfills"), id)
+// for a while have rows that no trigger tagged. A chunk that is under way ends
+// first: the progress that it is about to enter is of before.
+func (s *Source) forgetBackfill(id int32) []string {
+	return []string{
+		fmt.Sprintf("select from %s where capture_id = %d for no key update", s.own("captures"), id),
+		fmt.Sprintf("delete from %s where capture_id = %d", s.own("backfills"), id),
+	}
 }
 
 func (s *Source) unregister(id int32) string {
@@ -371,7 +375,7 @@ func (s *Source) triggerObjects(p *plan, m member) []weir.Object {
 			enabled = "A"
 			create = append(create, fmt.Sprintf("alter table %s enable always trigger %s", tableName(m.Table), ident(name)))
 		}
-		create = append(create, s.forgetBackfill(p.ID))
+		create = append(create, s.forgetBackfill(p.ID)...)
 		var oldTable, newTable string
 		if strings.Contains(references, "old table") {
 			oldTable = "old_rows"

@@ -267,6 +267,11 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 		if _, err := t.Exec(ctx, "set local lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return err
 		}
+		// An apply that registers the capture anew comes before this chunk, which
+		// then begins anew, or after, and forgets its progress.
+		if _, err := t.Exec(ctx, "select from "+s.own("captures")+" where capture_id = $1::integer for share", captureID); err != nil {
+			return err
+		}
 		list, err := s.readRegistry(ctx, t)
 		if err != nil {
 			return err
