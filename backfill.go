@@ -1,5 +1,7 @@
 package weir
 
+import "time"
+
 // BackfillProgress is how far a backfill of one capture has come.
 type BackfillProgress struct {
 	CaptureID int32
@@ -10,6 +12,8 @@ type BackfillProgress struct {
 	// Estimate is the planner's idea of the number of rows; 0 where it has none.
 	Estimate int64
 	Done     bool
-	// Before says that it was done before the call, which tagged nothing.
+	// Before says that it was done before the call, which tagged nothing, and
+	// DoneOn when, on the source's clock.
 	Before bool
+	DoneOn time.Time
 }

@@ -103,7 +103,7 @@ func (a *app) backfill(ctx context.Context, s dialects.Source, c *weir.Capture, 
 		switch {
 		case err == nil && at.Before:
 			show.end()
-			_, err := fmt.Fprintf(a.stdout, "%s: done before, with %s; nothing is tagged now. --restart begins anew\n", clean(name), count(at.Tagged, "row"))
+			_, err := fmt.Fprintf(a.stdout, "%s: done on %s, with %s; nothing is tagged now. --restart begins anew\n", clean(name), when(at.DoneOn), count(at.Tagged, "row"))
 			return err
 		case err == nil:
 			show.end()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +181,10 @@ func TestLine(t *testing.T) {
 
 				if r := l.weir(exitDone, "backfill", "--chunk", "2"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "orders: 3 rows tagged in ") {
 					t.Errorf("backfill: %s", r.out)
+				}
+				again := regexp.MustCompile(`orders: done on \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, with 3 rows; nothing is tagged now\. --restart begins anew\n`)
+				if r := l.weir(exitDone, "backfill"); strings.Count(r.out, "\n") != 2 || !again.MatchString(r.out) {
+					t.Errorf("backfill again says %q", r.out)
 				}
 				l.weir(exitDone, "pull", "copy")
 				l.equal("orders", "items")

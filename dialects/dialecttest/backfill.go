@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-cdc/weir"
 )
@@ -141,10 +142,12 @@ func testBackfillRestart(t *testing.T, e Engine) {
 func testBackfillForgotten(t *testing.T, e Engine) {
 	s := existing(t, e, 1, 15)
 	id := s.capture("orders", "").ID
+	from := s.status().Now
 	s.backfillAll(id, 100)
+	to := s.status().Now
 	s.take()
-	if p := s.backfill(s, id, 100, false); p.Tagged != 15 || !p.Done || !p.Before {
-		t.Errorf("Backfill of one that is done = %+v, want 15 tagged before", p)
+	if p := s.backfill(s, id, 100, false); p.Tagged != 15 || !p.Done || !p.Before || p.DoneOn.Before(from.Add(-time.Millisecond)) || p.DoneOn.After(to.Add(time.Millisecond)) {
+		t.Errorf("Backfill of one that is done = %+v, want 15 tagged before, between %s and %s", p, from, to)
 	}
 	s.wantEmpty("a backfill that was done before")
 

@@ -301,7 +301,7 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		if done != nil {
-			out.Done, out.Before = true, true
+			out.Done, out.Before, out.DoneOn = true, true, *done
 			return nil
 		}
 		var n int

@@ -47,7 +47,7 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		if done.Valid {
-			out.Done, out.Before = true, true
+			out.Done, out.Before, out.DoneOn = true, true, timeOf(done.Int64)
 			return nil
 		}
 		n, next, err := p.tagNext(ctx, c, last, limit)

@@ -54,13 +54,13 @@ IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d)
 			}
 		}
 		var lastKey sql.NullString
-		var done bool
-		if err := t.QueryRowContext(ctx, "SELECT LastKey, Tagged, CASE WHEN DoneOn IS NULL THEN 0 ELSE 1 END FROM "+s.own("GI_Backfills")+" WHERE CaptureID = @p1", captureID).
+		var done sql.NullTime
+		if err := t.QueryRowContext(ctx, "SELECT LastKey, Tagged, DoneOn FROM "+s.own("GI_Backfills")+" WHERE CaptureID = @p1", captureID).
 			Scan(&lastKey, &out.Tagged, &done); err != nil {
 			return err
 		}
-		if done {
-			out.Done, out.Before = true, true
+		if done.Valid {
+			out.Done, out.Before, out.DoneOn = true, true, done.Time
 			return nil
 		}
 		var last []string
