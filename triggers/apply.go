@@ -156,7 +156,7 @@ func (p *Plan) Drift() error {
 		case kind == weir.Trigger:
 			d.Err = errors.New("its definition was changed")
 		case kind == weir.Function:
-			d.Err = errors.New("its body or its settings were changed")
+			d.Err = errors.New("its body, its settings, its owner or its rights were changed")
 		default:
 			d.Err = errors.New("it was changed")
 		}

@@ -296,7 +296,7 @@ func TestCheck(t *testing.T) {
 	const hint = ". Try: weir triggers plan shows the difference and what it means for the target, weir triggers apply removes it"
 	want := strings.Join([]string{
 		"registration of s.a: the table, its key or its configuration is not what was captured" + hint,
-		"function tag_s.a: its body or its settings were changed" + hint,
+		"function tag_s.a: its body, its settings, its owner or its rights were changed" + hint,
 		"trigger t on s.a: it is disabled" + hint,
 		"trigger t on s.a_p: it is missing: it was dropped, or s.a_p became part of s.a after the capture" + hint,
 		"trigger t on s.z: it is installed, and the configuration does not want it" + hint,

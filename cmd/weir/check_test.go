@@ -36,7 +36,7 @@ func TestCheck_SaysWhatWasDone(t *testing.T) {
 				exec1(t, l.source, "drop trigger "+trigger("delete")+" on orders")
 				f := one("select p.proname from pg_proc p join pg_trigger g on g.tgfoid = p.oid where g.tgrelid = 'orders'::regclass and g.tgname like '%update'")
 				exec1(t, l.source, "create or replace function weir."+f+"() returns trigger language plpgsql security definer as 'begin return null; end'")
-				want = append(want, "function "+f+": its body or its settings were changed")
+				want = append(want, "function "+f+": its body, its settings, its owner or its rights were changed")
 			} else {
 				dropped := one("select min(name) from sqlite_schema where type = 'trigger' and tbl_name = 'orders'")
 				edited := one("select max(name) from sqlite_schema where type = 'trigger' and tbl_name = 'orders'")

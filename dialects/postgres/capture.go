@@ -21,8 +21,9 @@ type plan struct {
 	table    *table
 	keyCols  []*column // the columns of Capture.Key
 	family   []member
-	distinct bool // one statement may hold a key twice
-	rowLevel bool // a subscription writes the table
+	distinct bool   // one statement may hold a key twice
+	rowLevel bool   // a subscription writes the table
+	owner    string // of weir's tables, as SQL: its functions write there with its rights
 }
 
 // member is a table that triggers are attached to.
@@ -44,6 +45,11 @@ func (s *Source) Resolve(ctx context.Context, specs []weir.CaptureSpec) ([]weir.
 	for _, c := range registered {
 		taken[c.ID] = c.Table.String() + "\x00" + c.ChangeType
 	}
+	var owner string
+	if err := s.pool.QueryRow(ctx, "select case when pg_get_userbyid(relowner) = current_user then 'current_user' else quote_ident(pg_get_userbyid(relowner)) end from pg_class where oid = $1::text::regclass",
+		s.own("captures")).Scan(&owner); err != nil {
+		return nil, translate(err, weir.AtSource, "plan", "")
+	}
 	var out []weir.Resolved
 	var errs []error
 	prefixes := map[string]weir.Table{}
@@ -53,6 +59,7 @@ func (s *Source) Resolve(ctx context.Context, specs []weir.CaptureSpec) ([]weir.
 			errs = append(errs, err)
 			continue
 		}
+		p.owner = owner
 		me := p.Table.String() + "\x00" + p.ChangeType
 		for taken[p.ID] != "" && taken[p.ID] != me {
 			p.ID++

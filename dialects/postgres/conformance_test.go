@@ -102,6 +102,8 @@ func tamper(o weir.Object) [][]string {
 		name := pgx.Identifier{"weir", o.Name}.Sanitize()
 		ways := [][]string{
 			{"alter function " + name + " security invoker"},
+			{"alter function " + name + " owner to pg_monitor"},
+			{"grant execute on function " + name + " to public"},
 			{"alter function " + name + " set search_path = public"},
 			{"alter function " + name + " reset search_path"},
 			{fmt.Sprintf("create or replace function %s%s returns %s language %s security definer set search_path = pg_catalog, pg_temp as '%s'", name, signature, returns, language, body)},

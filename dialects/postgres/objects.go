@@ -324,9 +324,11 @@ func (s *Source) function(p *plan, name, args, returns, language string, sets []
 	signature := s.own(name) + "(" + argTypes(args) + ")"
 	return weir.Object{
 		Kind: weir.Function, Name: name, Table: p.Table, Group: p.Table,
-		Create:      []string{b.String(), "revoke all on function " + signature + " from public"},
+		Create: []string{b.String(), // to replace a function leaves its owner and its rights as they are
+			"alter function " + signature + " owner to " + p.owner,
+			"revoke all on function " + signature + " from public"},
 		Drop:        []string{"drop function if exists " + signature},
-		Fingerprint: functionFingerprint(language, true, sets, body),
+		Fingerprint: functionFingerprint(language, functionRights{definer: true, owned: true}, sets, body),
 	}
 }
 
@@ -337,16 +339,23 @@ func argTypes(args string) string {
 	return "uuid[], text[]"
 }
 
+// functionRights are whose rights a function has, and who may call it.
+type functionRights struct {
+	definer bool // it runs with its owner's rights
+	owned   bool // by the owner of weir's tables
+	public  bool // PUBLIC may execute it
+}
+
 // functionFingerprint is made of what pg_proc shows: a setting there is
 // name=value without the quotes of SET.
-func functionFingerprint(language string, definer bool, sets []string, body string) string {
+func functionFingerprint(language string, rights functionRights, sets []string, body string) string {
 	var config []string
 	for _, set := range sets {
 		name, value, _ := strings.Cut(set, " = ")
 		config = append(config, strings.ToLower(name)+"="+strings.Trim(value, "'"))
 	}
 	h := sha256.Sum256([]byte(body))
-	return fmt.Sprintf("%s|%t|%s|%s", language, definer, strings.Join(config, ","), hex.EncodeToString(h[:8]))
+	return fmt.Sprintf("%s|%+v|%s|%s", language, rights, strings.Join(config, ","), hex.EncodeToString(h[:8]))
 }
 
 // The bits of pg_trigger.tgtype (catalog/pg_trigger.h).
@@ -470,15 +479,17 @@ func (s *Source) Installed(ctx context.Context) ([]weir.Object, error) {
 		// A queue with changes in it is kept, whoever fed it.
 		out = append(out, s.queueObject(q, empty))
 	}
-	rows, err := s.pool.Query(ctx, `select p.proname::text, l.lanname::text, p.prosecdef, coalesce(array_to_string(p.proconfig, E'\x01'), ''), p.prosrc, p.oid::regprocedure::text
+	rows, err := s.pool.Query(ctx, `select p.proname::text, l.lanname::text, p.prosecdef, p.proowner = t.relowner,
+			exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee = 0), coalesce(array_to_string(p.proconfig, E'\x01'), ''), p.prosrc, p.oid::regprocedure::text
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
+		join pg_class t on t.relnamespace = n.oid and t.relname = 'captures'
 		where n.nspname = $1 and p.proname ~ '^capture_[0-9]+_' order by p.proname`, s.schema)
 	if err != nil {
 		return nil, translate(err, weir.AtSource, "read what is installed", "")
 	}
 	var name, language, config, body, signature string
-	var definer bool
-	if _, err := pgx.ForEachRow(rows, []any{&name, &language, &definer, &config, &body, &signature}, func() error {
+	var rights functionRights
+	if _, err := pgx.ForEachRow(rows, []any{&name, &language, &rights.definer, &rights.owned, &rights.public, &config, &body, &signature}, func() error {
 		var sets []string
 		if config != "" {
 			for _, c := range strings.Split(config, "\x01") {
@@ -489,7 +500,7 @@ func (s *Source) Installed(ctx context.Context) ([]weir.Object, error) {
 		id := captureOf(name)
 		out = append(out, weir.Object{
 			Kind: weir.Function, Name: name, Table: group[id], Group: group[id], Drop: []string{"drop function if exists " + signature},
-			Fingerprint: functionFingerprint(language, definer, sets, body),
+			Fingerprint: functionFingerprint(language, rights, sets, body),
 		})
 		return nil
 	}); err != nil {

@@ -186,6 +186,23 @@ func TestRightsSmallest(t *testing.T) {
 		}
 	}
 
+	// Whoever applies, the functions belong to the owner of weir's tables.
+	admin := openSource(t, url, "")
+	w.exec("drop function " + one[string](w, "select oid::regprocedure::text from pg_proc where proname ~ '^capture_[0-9]+_insert_t$'") + " cascade")
+	w.exec("alter function " + one[string](w, "select oid::regprocedure::text from pg_proc where proname ~ '^capture_[0-9]+_delete_t$'") + " owner to " + puller)
+	if plan, _, err = triggers.PlanFor(ctx, install, specs); err != nil || len(plan.Steps) != 3 {
+		t.Fatalf("a function that was dropped and one that was given away: %d steps, %v", len(plan.Steps), err)
+	}
+	if err := triggers.Apply(ctx, admin, func() *triggers.Plan { p, _, _ := triggers.PlanFor(ctx, admin, specs); return p }(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := triggers.Check(ctx, install, specs); err != nil {
+		t.Error(err)
+	}
+	if owners := ask[string](w, "select distinct pg_get_userbyid(proowner)::text from pg_proc where pronamespace = 'weir'::regnamespace"); len(owners) != 1 || owners[0] != installer {
+		t.Errorf("weir's functions belong to %q, want %s", owners, installer)
+	}
+
 	w.exec("insert into app.t values (1, 'a'), (2, 'b'); insert into app.p values (1); truncate app.p1")
 	w.exec("begin isolation level repeatable read")
 	w.exec("update app.t set k = 3 where k = 2")
