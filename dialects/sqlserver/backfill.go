@@ -132,18 +132,18 @@ func (s *Source) backfill(ctx context.Context, t *session, p *plan, last []strin
 	if p.Kind == weir.Child {
 		typ = p.ChangeType
 	}
-	pick := fmt.Sprintf("SELECT TOP (@limit) %s FROM %s r WHERE %s ORDER BY %s", strings.Join(columns, ", "), tableName(p.Table), after, strings.Join(order, ", "))
+	pick := fmt.Sprintf("SELECT TOP (@limit) %s INTO #GI_Chunk FROM %s r WHERE %s ORDER BY %s", strings.Join(columns, ", "), tableName(p.Table), after, strings.Join(order, ", "))
 	if p.Set {
 		null := ""
 		if !p.keyCols[0].NotNull {
 			null = " AND " + columns[0] + " IS NOT NULL"
 		}
-		pick = fmt.Sprintf("SELECT TOP (@limit) %s FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY %s ORDER BY %s) AS weir_n FROM %s r WHERE %s%s) r WHERE r.weir_n = 1 ORDER BY %s",
+		pick = fmt.Sprintf("SELECT TOP (@limit) %s INTO #GI_Chunk FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY %s ORDER BY %s) AS weir_n FROM %s r WHERE %s%s) r WHERE r.weir_n = 1 ORDER BY %s",
 			strings.Join(columns, ", "), columns[0], columns[0], tableName(p.Table), after, null, strings.Join(order, ", "))
 	}
 	args = append(args, sql.Named("limit", limit), sql.Named("id", p.ID), sql.Named("type", typ))
 	// The chunk's keys are read once, and both tagged and counted.
-	text := strings.Replace(pick, " FROM ", " INTO #GI_Chunk FROM ", 1) + `;
+	text := pick + `;
 INSERT INTO ` + s.own("GI_Inbox") + ` (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
 SELECT ` + r.guid + ", @type, SYSUTCDATETIME(), " + r.concept + ", " + r.key + `, @id FROM #GI_Chunk r;
 SELECT (SELECT COUNT(*) FROM #GI_Chunk), ` + strings.Join(texts, ", ") + " FROM (SELECT TOP (1) r.* FROM #GI_Chunk r ORDER BY " + strings.Join(sorted, ", ") + `) r;
@@ -154,7 +154,7 @@ DROP TABLE #GI_Chunk`
 	for i := range next {
 		dest = append(dest, &next[i])
 	}
-	err := t.QueryRowContext(ctx, text, args...).Scan(dest...)
+	err := t.QueryRowContext(ctx, s.spoken(text), args...).Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil, nil
 	}

@@ -80,11 +80,11 @@ func serverError(err error) (e mssql.Error, ok bool) {
 	for _, one := range e.All {
 		if e.Number == errEndedInTrigger || e.Number == errDoomed || e.Number == 3616 {
 			if one.Number != e.Number && one.Class > 10 {
-				return one, true
+				return babelfishNumber(one), true
 			}
 		}
 	}
-	return e, true
+	return babelfishNumber(e), true
 }
 
 func number(err error) int32 {

@@ -191,18 +191,27 @@ func (p *plan) row(alias string) rowSQL {
 	return r
 }
 
-// keyMatch compares a table's key columns with an instance's GUID and key text.
-func (p *plan) keyMatch(table, instance string) string {
+// keyValues reads an instance's GUID and key text as values of the key columns,
+// K1 and so on; keyMatch compares a table's key with them.
+func (p *plan) keyValues(instance string) string {
 	if p.Kind != weir.Plain {
-		return fmt.Sprintf("%s.%s = %s.InstanceGUID", table, ident(p.keyCols[0].Name), instance)
+		return instance + ".InstanceGUID AS K1"
 	}
-	var parts []string
+	var list []string
 	for i, c := range p.keyCols {
 		text := instance + ".OldPrimaryKey"
 		if len(p.keyCols) > 1 {
 			text = fmt.Sprintf("CONVERT(nvarchar(4000), JSON_VALUE(%s.OldPrimaryKey, '$[%d]'))", instance, i)
 		}
-		parts = append(parts, fmt.Sprintf("%s.%s = %s", table, ident(c.Name), c.fromKeyText(text)))
+		list = append(list, fmt.Sprintf("%s AS K%d", c.fromKeyText(text), i+1))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (p *plan) keyMatch(table, values string) string {
+	var parts []string
+	for i, c := range p.keyCols {
+		parts = append(parts, fmt.Sprintf("%s.%s = %s.K%d", table, ident(c.Name), values, i+1))
 	}
 	return strings.Join(parts, " AND ")
 }

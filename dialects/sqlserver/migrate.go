@@ -123,34 +123,10 @@ func (s *Source) module(ctx context.Context, q queryer, text string) error {
 // moduleSQL turns a CREATE OR ALTER into statements that this server knows and
 // that may stand among others: a file of golang-migrate is one batch.
 func (s *Source) moduleSQL(text string) []string {
-	if !s.made.babelfish {
-		return []string{"EXEC(" + literal(text) + ")"}
+	if s.made.babelfish {
+		return babelfishModule(text)
 	}
-	kindName := strings.Fields(text[strings.Index(text, "CREATE OR ALTER")+len("CREATE OR ALTER"):])
-	name := text[strings.Index(text, kindName[0]+" ")+len(kindName[0])+1:]
-	name = strings.TrimSpace(name[:nameEnd(name)])
-	return []string{
-		"DROP " + kindName[0] + " IF EXISTS " + name,
-		"EXEC(" + literal(strings.Replace(text, "CREATE OR ALTER", "CREATE", 1)) + ")",
-	}
-}
-
-// nameEnd is where a quoted schema.name at the beginning of a text ends.
-func nameEnd(s string) int {
-	in := false
-	for i := 0; i < len(s); i++ {
-		switch {
-		case !in && s[i] == '[':
-			in = true
-		case in && s[i] == ']' && i+1 < len(s) && s[i+1] == ']':
-			i++
-		case in && s[i] == ']':
-			in = false
-		case !in && s[i] != '.':
-			return i
-		}
-	}
-	return len(s)
+	return []string{"EXEC(" + literal(text) + ")"}
 }
 
 // Down removes weir's tables with all that is in them: queue, pulls and
@@ -334,5 +310,6 @@ func (s *Source) render(name string, data any) (string, error) {
 	if err := t.Execute(&b, data); err != nil {
 		return "", fmt.Errorf("render %s: %w", name, err)
 	}
-	return strings.TrimSpace(b.String()) + "\n", nil
+	text := strings.TrimSpace(b.String()) + "\n"
+	return s.spoken(text), nil
 }

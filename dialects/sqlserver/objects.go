@@ -51,7 +51,7 @@ type tagging struct {
 	PresentType, AbsentType         string // literals
 	New, Old                        string // selects of InstanceGUID, ConceptGUID and OldPrimaryKey
 	MayMove                         string // a condition: the statement may have changed keys
-	KeyMatch                        string
+	KeyValues, KeyMatch             string
 	Queues                          []tagArgs
 }
 
@@ -63,7 +63,7 @@ func (s *Source) tagging(p *plan) tagging {
 		TableText: literal(p.Table.String()),
 		AtOnce:    p.Tagging == weir.AtOnce, Child: p.Kind == weir.Child, Snapshots: s.made.snapshots,
 		PresentType: "'" + weir.InstanceInserted + "'", AbsentType: "'" + weir.InstanceDeleted + "'",
-		KeyMatch: p.keyMatch("t", "f"),
+		KeyValues: p.keyValues("f"), KeyMatch: p.keyMatch("t", "k"),
 	}
 	if t.Child {
 		t.PresentType = "'" + strings.ReplaceAll(p.ChangeType, "'", "''") + "'"

@@ -160,6 +160,7 @@ func (s *Source) Claim(ctx context.Context, req weir.ClaimRequest) (*weir.Pull, 
 		only = append(only, wanted{ConceptGUID: &u})
 	}
 	for _, t := range req.ChangeTypes {
+		t = s.listed(t)
 		only = append(only, wanted{ChangeType: &t})
 	}
 	err := s.call(ctx, "claim", req.PullGUID, func(ctx context.Context, c *sql.Conn) error {
@@ -246,12 +247,12 @@ type postponement struct {
 func (s *Source) Postpone(ctx context.Context, pull weir.GUID, what []weir.Postponement) error {
 	rows := []postponement{}
 	for _, p := range what {
-		r := postponement{InstanceGUID: mssql.UniqueIdentifier(p.InstanceGUID), ChangeType: p.ChangeType, Align: p.Align, Dead: p.Dead}
+		r := postponement{InstanceGUID: mssql.UniqueIdentifier(p.InstanceGUID), ChangeType: s.listed(p.ChangeType), Align: p.Align, Dead: p.Dead}
 		if p.Delay > 0 {
 			r.DelayMS = max(p.Delay.Milliseconds(), 1)
 		}
 		if p.Error != "" {
-			text := strings.ToValidUTF8(strings.ReplaceAll(p.Error, "\x00", `\0`), "?")
+			text := s.listed(strings.ToValidUTF8(strings.ReplaceAll(p.Error, "\x00", `\0`), "?"))
 			r.Error = &text
 		}
 		rows = append(rows, r)

@@ -314,7 +314,8 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 	for i := from; i < to; i++ {
 		k := keyRow{Place: int32(i)}
 		for j := range r.g.texts[i] {
-			k.set(j, &r.g.texts[i][j])
+			text := r.s.listed(r.g.texts[i][j])
+			k.set(j, &text)
 		}
 		keys = append(keys, k)
 	}
@@ -327,14 +328,13 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 	for i := range p.table.columns {
 		list = append(list, p.table.columns[i].readExpr("t."+ident(p.table.columns[i].Name)))
 	}
+	text := fmt.Sprintf("SELECT k.Place, CASE WHEN t.%s IS NULL THEN 0 ELSE 1 END, %s FROM @keys k LEFT JOIN %s t ON %s ORDER BY k.Place",
+		ident(p.keyCols[0].Name), strings.Join(list, ", "), tableName(p.Table), strings.Join(match, " AND "))
 	// A key that is unique has an index, which is sought. A set's column may have
 	// none.
-	join := "LEFT LOOP JOIN"
-	if p.Set {
-		join = "LEFT JOIN"
+	if !p.Set {
+		text += " OPTION (LOOP JOIN)"
 	}
-	text := fmt.Sprintf("SELECT k.Place, CASE WHEN t.%s IS NULL THEN 0 ELSE 1 END, %s FROM @keys k %s %s t ON %s ORDER BY k.Place",
-		ident(p.keyCols[0].Name), strings.Join(list, ", "), join, tableName(p.Table), strings.Join(match, " AND "))
 	rows, err := r.q.QueryContext(ctx, text, sql.Named("keys", mssql.TVP{TypeName: r.s.schema + ".GI_Keys", Value: keys}))
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ DROP TABLE {{.Schema}}.[GI_Captures];
 DROP TABLE {{.Schema}}.[GI_Failures];
 DROP TABLE {{.Schema}}.[GI_Pulls];
 DROP TABLE {{.Schema}}.[GI_Inbox];
+DROP TABLE {{.Schema}}.[GI_Folding];
 DROP TABLE {{.Schema}}.[GI_Queues];
 IF EXISTS (SELECT 1 FROM sys.extended_properties WHERE major_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND minor_id = 0 AND name = N'weir')
     DROP TABLE {{.Schema}}.[InstanceChanges];

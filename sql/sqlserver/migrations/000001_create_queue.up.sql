@@ -86,6 +86,14 @@ CREATE TABLE {{.Schema}}.[GI_Queues] (
 );
 INSERT INTO {{.Schema}}.[GI_Queues] (Queue) VALUES ('default');
 
+-- One row: who holds it folds.
+CREATE TABLE {{.Schema}}.[GI_Folding] (
+    One   bit    NOT NULL CONSTRAINT [CK_GI_Folding_One] CHECK (One = 1),
+    Folds bigint NOT NULL,
+    CONSTRAINT [PK_GI_Folding] PRIMARY KEY CLUSTERED (One) WITH (ALLOW_PAGE_LOCKS = OFF)
+);
+INSERT INTO {{.Schema}}.[GI_Folding] (One, Folds) VALUES (1, 0);
+
 -- Tags that are not coalesced yet. Each has a key of its own that only grows, so an append waits for nobody.
 CREATE TABLE {{.Schema}}.[GI_Inbox] (
     TagGUID       uniqueidentifier NOT NULL CONSTRAINT [DF_GI_Inbox_TagGUID] DEFAULT (NEWSEQUENTIALID()),

@@ -8,7 +8,10 @@
 -- Locks: an update of the queue's row in GI_Queues, so that claims of a queue come one after another and each sees what the
 -- last one took; then the claimed rows, passing over what a user's transaction holds. The statement that picks starts after
 -- the first lock is had. It reads with locks where versions could be old: the candidates and the live pulls. The other
--- type of the same instance may be read as of the statement's start, for only claims put a change in flight.
+-- type of the same instance is read as it stands, committed or not, for a user's transaction that holds it may last: what
+-- appears or is tagged anew there holds the change back until it is committed, which is late at worst; what vanishes is
+-- settled or released, and so is out of flight at the target already, or is tagged together with the change itself, whose
+-- row is locked and passed over then.
 -- It runs in a transaction of its own, or in that of INSERT ... EXEC.
 CREATE OR ALTER PROCEDURE {{.Schema}}.[GI_BeginPull]
     @Queue    varchar(30)      = 'default',
@@ -83,7 +86,7 @@ BEGIN
       -- claimable, holds the other back.
       AND NOT EXISTS (
                 SELECT 1
-                FROM {queue} s
+                FROM {queue} s WITH (NOLOCK)
                 WHERE s.InstanceGUID = q.InstanceGUID
                   AND s.ChangeType = CASE q.ChangeType WHEN ''Instance Inserted'' THEN ''Instance Deleted'' WHEN ''Instance Deleted'' THEN ''Instance Inserted'' END
                   AND (EXISTS (
@@ -96,21 +99,21 @@ BEGIN
       + CASE WHEN @types = 1 THEN N'
                           AND s.ChangeType IN (SELECT w.ChangeType FROM #GI_Wanted w)' ELSE N'' END + N'))
     ORDER BY q.ChangedOn
-    OPTION (MAXDOP 1);
+    OPTION (LOOP JOIN, MAXDOP 1);
 
     UPDATE q
     SET PullGUID = @pull, WaitsForPullGUID = NULL
     FROM #GI_Picked k
-    INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = k.InstanceGUID AND q.ChangeType = k.ChangeType
+    JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = k.InstanceGUID AND q.ChangeType = k.ChangeType
     WHERE q.PullGUID IS NULL
-    OPTION (MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO #GI_Claimed (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID, Attempts)
     SELECT q.InstanceGUID, q.ChangeType, q.ChangedOn, q.ConceptGUID, q.OldPrimaryKey, q.CaptureID, COALESCE(q.Attempts, 0)
     FROM #GI_Picked k
-    INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = k.InstanceGUID AND q.ChangeType = k.ChangeType
+    JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = k.InstanceGUID AND q.ChangeType = k.ChangeType
     WHERE q.PullGUID = @pull
-    OPTION (MAXDOP 1);';
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);';
     SET @sql = REPLACE(@sql, N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @Queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @Queue END));
     EXEC sys.sp_executesql @sql, N'@limit int, @from datetime2(7), @now datetime2(7), @pull uniqueidentifier',
         @limit = @Limit, @from = @From, @now = @now, @pull = @PullGUID;

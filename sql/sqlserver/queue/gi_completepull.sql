@@ -44,9 +44,9 @@ BEGIN
     WHERE q.PullGUID = @pull;
     DELETE q
     FROM #GI_Next n
-    INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = n.InstanceGUID AND q.ChangeType = n.ChangeType
+    JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = n.InstanceGUID AND q.ChangeType = n.ChangeType
     WHERE q.PullGUID = @pull
-    OPTION (MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     INSERT INTO #GI_Settled (InstanceGUID, ChangeType) SELECT n.InstanceGUID, n.ChangeType FROM #GI_Next n;',
         N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @queue END));
     SET @gone = 1;

@@ -1,7 +1,7 @@
 -- GI_Fold(@Limit, @Folded OUTPUT): moves up to @Limit tags from the inbox into the queues that want them, by the rules of tagging.
 -- @Folded is the number of inbox rows that are gone. 0: nothing is left, another session folds, or all the rest is locked.
 --
--- Locks: one session folds at a time (an application lock, not waited for). Queue rows that others hold stay in the inbox. What
+-- Locks: one session folds at a time (the row of GI_Folding, not waited for). Queue rows that others hold stay in the inbox. What
 -- only waiting can tell (an insert that meets another transaction's row, a base row that is being written where versions
 -- are not kept) is waited for 40 ms, far below the deadlock monitor's interval, at the lowest deadlock priority; then
 -- fewer tags are tried, and a tag that cannot be folded alone is passed over.
@@ -20,7 +20,7 @@ BEGIN
         THROW 51005, N'weir: GI_Fold must run outside a transaction', 1;
     IF EXISTS (SELECT 1 FROM sys.dm_exec_sessions s WHERE s.session_id = @@SPID AND s.transaction_isolation_level <> 2)
         THROW 51005, N'weir: GI_Fold must run at READ COMMITTED', 1;
-    DECLARE @take int, @taken int, @busy int, @skips int, @after uniqueidentifier, @first uniqueidentifier, @lock int,
+    DECLARE @take int, @taken int, @busy int, @skips int, @after uniqueidentifier, @first uniqueidentifier, @alone bit,
         @capture int, @queue varchar(30), @procedure nvarchar(300), @sql nvarchar(max), @number int;
     DECLARE @broken TABLE (CaptureID int NOT NULL PRIMARY KEY);
     CREATE TABLE #GI_Picked (TagGUID uniqueidentifier NOT NULL PRIMARY KEY CLUSTERED);
@@ -57,7 +57,8 @@ BEGIN
     );
     CREATE TABLE #GI_Locked (
         InstanceGUID uniqueidentifier NOT NULL,
-        ChangeType   varchar(40)      COLLATE DATABASE_DEFAULT NOT NULL
+        ChangeType   varchar(40)      COLLATE DATABASE_DEFAULT NOT NULL,
+        PRIMARY KEY CLUSTERED (InstanceGUID, ChangeType)
     );
     CREATE TABLE #GI_Busy (InstanceGUID uniqueidentifier NOT NULL);
 
@@ -69,14 +70,16 @@ BEGIN
         SET @capture = NULL;
         SET @first = NULL;
         SET @busy = 0;
+        SET @alone = 0;
         BEGIN TRY
             BEGIN TRANSACTION;
-            EXEC @lock = sys.sp_getapplock @Resource = N'weir fold {{.SchemaName}}', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0;
-            IF @lock < 0
+            UPDATE {{.Schema}}.[GI_Folding] WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) SET Folds = Folds + 1;
+            IF @@ROWCOUNT = 0
             BEGIN
                 ROLLBACK TRANSACTION;
                 RETURN 0;
             END;
+            SET @alone = 1;
             DELETE FROM #GI_Picked;
             DELETE FROM #GI_Taken;
             DELETE FROM #GI_Fold;
@@ -90,12 +93,12 @@ BEGIN
             INSERT INTO #GI_Taken (TagGUID, InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
             SELECT i.TagGUID, i.InstanceGUID, i.ChangeType, i.ChangedOn, i.ConceptGUID, i.OldPrimaryKey, i.CaptureID
             FROM #GI_Picked k
-            INNER LOOP JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK, READCOMMITTEDLOCK) ON i.TagGUID = k.TagGUID
-            OPTION (MAXDOP 1);
+            JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK, READCOMMITTEDLOCK) ON i.TagGUID = k.TagGUID
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             DELETE i
             FROM #GI_Picked k
-            INNER LOOP JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK, READCOMMITTEDLOCK) ON i.TagGUID = k.TagGUID
-            OPTION (MAXDOP 1);
+            JOIN {{.Schema}}.[GI_Inbox] i WITH (ROWLOCK, READCOMMITTEDLOCK) ON i.TagGUID = k.TagGUID
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @taken = (SELECT COUNT(*) FROM #GI_Taken);
 
             -- The latest tag of each instance; the two types of a row's own are one.
@@ -154,16 +157,16 @@ BEGIN
                 INSERT INTO #GI_Locked (InstanceGUID, ChangeType)
                 SELECT q.InstanceGUID, q.ChangeType
                 FROM #GI_Tags t
-                INNER LOOP JOIN {queue} q WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = t.InstanceGUID
+                JOIN {queue} q WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = t.InstanceGUID
                     AND (q.ChangeType = t.ChangeType OR q.ChangeType IN (''Instance Inserted'', ''Instance Deleted'') AND t.ChangeType IN (''Instance Inserted'', ''Instance Deleted''))
-                OPTION (MAXDOP 1);
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
                 INSERT INTO #GI_Busy (InstanceGUID)
                 SELECT DISTINCT q.InstanceGUID
                 FROM #GI_Tags t
-                INNER LOOP JOIN {queue} q WITH (NOLOCK) ON q.InstanceGUID = t.InstanceGUID
+                JOIN {queue} q WITH (NOLOCK) ON q.InstanceGUID = t.InstanceGUID
                     AND (q.ChangeType = t.ChangeType OR q.ChangeType IN (''Instance Inserted'', ''Instance Deleted'') AND t.ChangeType IN (''Instance Inserted'', ''Instance Deleted''))
                 WHERE NOT EXISTS (SELECT 1 FROM #GI_Locked l WHERE l.InstanceGUID = q.InstanceGUID AND l.ChangeType = q.ChangeType)
-                OPTION (MAXDOP 1);',
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);',
                     N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @queue END));
                 EXEC sys.sp_executesql @sql;
                 IF EXISTS (SELECT 1 FROM #GI_Busy)
@@ -195,6 +198,8 @@ BEGIN
             END;
             IF XACT_STATE() <> 0
                 ROLLBACK TRANSACTION;
+            IF @alone = 0
+                RETURN 0;
             IF @number NOT IN (1222, 1205)
                 -- The table is not as captured: the latest tag stands, and the read says what is wrong.
                 INSERT INTO @broken (CaptureID) VALUES (@capture);

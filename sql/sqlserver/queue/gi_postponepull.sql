@@ -48,17 +48,17 @@ BEGIN
     UPDATE l
     SET Done = 1
     FROM #GI_Later l
-    INNER LOOP JOIN {queue} q WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = l.InstanceGUID AND q.ChangeType = l.ChangeType
+    JOIN {queue} q WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = l.InstanceGUID AND q.ChangeType = l.ChangeType
     WHERE q.PullGUID = @pull
-    OPTION (MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     UPDATE q
     SET PullGUID  = NULL,
         Attempts  = CASE WHEN l.Error IS NULL THEN q.Attempts ELSE COALESCE(q.Attempts, 0) + 1 END,
         NotBefore = l.NotBefore
     FROM #GI_Later l
-    INNER LOOP JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = l.InstanceGUID AND q.ChangeType = l.ChangeType
+    JOIN {queue} q WITH (ROWLOCK, READCOMMITTEDLOCK) ON q.InstanceGUID = l.InstanceGUID AND q.ChangeType = l.ChangeType
     WHERE q.PullGUID = @pull
-    OPTION (MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ', N'{queue}', N'{{.SchemaText}}.' + QUOTENAME(CASE @queue WHEN 'default' THEN N'InstanceChanges' ELSE N'InstanceChanges_' + @queue END));
     EXEC sys.sp_executesql @sql, N'@pull uniqueidentifier', @pull = @PullGUID;
 
