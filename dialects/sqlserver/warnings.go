@@ -54,7 +54,7 @@ func (s *Source) warnings(p *plan, a about) []string {
 	t := p.Table
 	out := []string{
 		fmt.Sprintf("%s gets a trigger: INSERT, UPDATE, DELETE or MERGE of it with OUTPUT and without INTO fails from then on (error 334). Entity Framework Core must be told: ToTable(tb => tb.HasTrigger(%q))", t, triggerName(p.ID)),
-		fmt.Sprintf("bulk loads of %s (BULK INSERT, bcp, SqlBulkCopy) are captured only with FIRE_TRIGGERS, and TRUNCATE and ALTER TABLE ... SWITCH never are: run weir backfill %s after those that add rows, weir verify --repair after those that remove some", t, t),
+		fmt.Sprintf("bulk loads of %s (BULK INSERT, bcp, SqlBulkCopy) are captured only with FIRE_TRIGGERS, and TRUNCATE and ALTER TABLE ... SWITCH never are: run weir backfill --restart %s after those that add or change rows; rows that TRUNCATE or SWITCH removed stay at the target until they are deleted there, so DELETE is the statement to use", t, t),
 	}
 	if p.Kind == weir.Child && !p.keyCols[0].NotNull {
 		out = append(out, fmt.Sprintf("rows of %s whose %s is null belong to no instance, and are not captured", t, ident(p.keyCols[0].Name)))
@@ -72,8 +72,8 @@ func (s *Source) warnings(p *plan, a about) []string {
 		out = append(out, fmt.Sprintf("%s is published by replication: weir's trigger is made without NOT FOR REPLICATION, so what a replication agent writes to it is captured as well", t))
 	}
 	if a.owner != a.weirOwner {
-		out = append(out, fmt.Sprintf("%s has another owner than %s, so the rights of its writers do not reach weir's tables through the trigger: GRANT SELECT, INSERT, UPDATE, DELETE ON %s and INSERT ON %s TO those who write it, or its writes fail",
-			t, s.own("InstanceChanges"), s.own("InstanceChanges"), s.own("GI_Inbox")))
+		out = append(out, fmt.Sprintf("%s has another owner than %s, so the rights of its writers do not reach weir's tables through the trigger: GRANT SELECT, INSERT, UPDATE, DELETE ON %s, INSERT ON %s and SELECT ON %s TO those who write it, or its writes fail",
+			t, s.own("InstanceChanges"), s.own("InstanceChanges"), s.own("GI_Inbox"), s.own("GI_Pulls")))
 	}
 	for _, c := range p.keyCols {
 		if p.Kind == weir.Plain && c.caseless() {
