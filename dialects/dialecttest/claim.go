@@ -392,10 +392,22 @@ func testClaimBothTypesEarlierVersion(t *testing.T, e Engine) {
 // testClaimBothTypesTwoPulls: what a tag cancels waits for a pull that is over,
 // and what it overwrites is in flight: it waits for the one that lives.
 func testClaimBothTypesTwoPulls(t *testing.T, e Engine) {
-	s := orders(t, e, 1)
+	for _, tagging := range []weir.Tagging{weir.AtOnce, weir.Deferred} {
+		t.Run(string(tagging), func(t *testing.T) { bothTypesTwoPulls(t, e, tagging) })
+	}
+}
+
+func bothTypesTwoPulls(t *testing.T, e Engine, tagging weir.Tagging) {
+	s := newSource(t, e, threeTables(e)...)
+	spec := s.plain("orders")
+	spec.Tagging = tagging
+	s.apply(spec)
+	s.exec("insert into orders values (1, 'n1')")
+	s.fold()
 	over := s.claim(10)
 	c := over.Changes[0]
 	s.execf("delete from orders where id = 1")
+	s.fold()
 	s.settle(over.PullGUID)
 	s.exec(e.InsertQueued(c.InstanceGUID, c.ConceptGUID, weir.InstanceInserted, c.OldPrimaryKey))
 	req := s.request(10)
@@ -405,6 +417,7 @@ func testClaimBothTypesTwoPulls(t *testing.T, e Engine) {
 		t.Fatalf("Claim of one type brought %+v, want one change", live.Changes)
 	}
 	s.execf("insert into orders values (1, 'back')")
+	s.fold()
 	s.wantNothing("an earlier version of the row is in flight")
 	s.settle(live.PullGUID)
 	last := s.claim(10)
