@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/weir-cdc/weir"
 	"github.com/weir-cdc/weir/internal/config"
 	"github.com/weir-cdc/weir/internal/testdb"
+	"github.com/weir-cdc/weir/puller"
 )
 
 // asCommand makes the test binary the command itself, for what needs a process.
@@ -382,5 +384,55 @@ func TestLocate(t *testing.T) {
 	}
 	if locate(c, 0, nil) != nil {
 		t.Error("nil is not nil")
+	}
+}
+
+// TestRun_LogsItsErrorAsJSON: where the log is JSON, so is all of standard error.
+func TestRun_LogsItsErrorAsJSON(t *testing.T) {
+	dir := configIn(t, "source: {url: sqlite:a.db}\ncaptures: [{table: default}]\npulls: [{name: p, target: {url: sqlite:b.db}}, {name: p, target: {url: sqlite:b.db}}]\n")
+	env := map[string]string{"WEIR_CONFIG": filepath.Join(dir, "weir.yaml"), "WEIR_LOG_FORMAT": "json"}
+	for args, want := range map[string][]string{
+		"pull":         {`NAME is missing`, `weir pull NAME [flags]`},
+		"statsu":       {`unknown command "statsu" for "weir"`, "weir status"},
+		"config check": {`weir.yaml:3: pulls[1].name: "p" is the name of pulls[0] already`, "another name"},
+	} {
+		r := weirWith(t.Context(), env, "", strings.Fields(args)...)
+		var line struct{ Level, Msg, Error, Hint, Time string }
+		first, _, _ := strings.Cut(r.errors, "\n")
+		if err := json.Unmarshal([]byte(first), &line); err != nil {
+			t.Errorf("weir %s: %v: %s", args, err, r.errors)
+		}
+		if line.Level != "ERROR" || line.Msg != "failed" || !strings.HasSuffix(line.Error, want[0]) || line.Hint != want[1] || line.Time == "" || r.code != exitUsage {
+			t.Errorf("weir %s: %d, %+v, want %q", args, r.code, line, want)
+		}
+		for rest := range strings.Lines(r.errors) {
+			if !json.Valid([]byte(rest)) {
+				t.Errorf("weir %s: %q is no JSON", args, rest)
+			}
+		}
+	}
+	if r := weirWith(t.Context(), env, "", "pull", "--log-format", "xml"); r.errors != "weir: NAME is missing\nTry: weir pull NAME [flags]\nweir: log format \"xml\" is not known\nTry: text or json\n" {
+		t.Errorf("two faults: %s", r.errors)
+	}
+}
+
+// TestLog_Seconds: a duration has its unit in a JSON log.
+func TestLog_Seconds(t *testing.T) {
+	var errs bytes.Buffer
+	a := &app{env: func(string) (string, bool) { return "", false }, stderr: &errs}
+	root := a.root()
+	if err := root.ParseFlags([]string{"--log-format", "json"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.setUpLog(root, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.log.LogAttrs(t.Context(), slog.LevelInfo, "done", puller.Result{Upserted: 1, Duration: 1500 * time.Millisecond}.Attrs()...)
+	var line map[string]any
+	if err := json.Unmarshal(errs.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line["duration_seconds"] != 1.5 || line["rows"] != 1.0 || line["duration"] != nil {
+		t.Errorf("%s", errs.String())
 	}
 }

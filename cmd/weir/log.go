@@ -14,7 +14,7 @@ import (
 // setting chooses what a flag, an environment variable, the file and the
 // default say, in this order.
 func (a *app) setting(cmd *cobra.Command, flag, variable, file string) string {
-	f := cmd.Flags().Lookup(flag)
+	f := cmd.Root().PersistentFlags().Lookup(flag)
 	if f.Changed {
 		return f.Value.String()
 	}
@@ -42,13 +42,21 @@ func (a *app) setUpLog(cmd *cobra.Command, file *config.Log) error {
 	}
 	switch format := a.setting(cmd, "log-format", "WEIR_LOG_FORMAT", file.Format); format {
 	case "json":
-		a.log = slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level}))
+		a.log = slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: inSeconds}))
 	case "text":
 		a.log = slog.New(tint.NewTextHandler(a.stderr, &tint.Options{Level: level, TimeFormat: "15:04:05", NoColor: !a.colour()}))
 	default:
 		return usagef("text or json", "log format %q is not known", format)
 	}
 	return nil
+}
+
+// inSeconds gives a duration its unit: slog's JSON has bare nanoseconds.
+func inSeconds(_ []string, attr slog.Attr) slog.Attr {
+	if attr.Value.Kind() == slog.KindDuration {
+		return slog.Float64(attr.Key+"_seconds", attr.Value.Duration().Seconds())
+	}
+	return attr
 }
 
 // colour follows https://no-color.org.

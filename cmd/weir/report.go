@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -10,8 +11,21 @@ import (
 )
 
 // report prints an error for a person, each of those that are joined by itself,
-// and returns the exit code.
+// and returns the exit code. Where the log is JSON, so is each of them.
 func (a *app) report(err error) int {
+	if a.log != nil {
+		if _, ok := a.log.Handler().(*slog.JSONHandler); ok {
+			for _, e := range parts(err) {
+				text, hint := split(e)
+				log := a.log.With("error", text)
+				if hint != "" {
+					log = log.With("hint", hint)
+				}
+				log.Error("failed")
+			}
+			return exitCode(err)
+		}
+	}
 	var hints []string
 	for _, e := range parts(err) {
 		text, hint := split(e)

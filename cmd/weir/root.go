@@ -54,6 +54,9 @@ func run(ctx context.Context, args []string, env config.Lookup, stdin io.Reader,
 			err = &usageError{err: err, hint: "weir --help"}
 		}
 	}
+	if err != nil && a.log == nil {
+		err = errors.Join(err, a.setUpLog(root, nil)) // wrong arguments are found before
+	}
 	return a.report(err)
 }
 

@@ -15,7 +15,7 @@ const (
 	Folded    = "folded"    // tags
 	Recovered = "recovered" // pulls
 	Committed = "committed" // whether the target did
-	Duration  = "duration"
+	Duration  = "duration"  // in JSON duration_seconds, as retry is retry_seconds
 	Schedule  = "schedule"
 	Retry     = "retry" // how long until the next try
 	Error     = "error"
