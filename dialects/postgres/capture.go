@@ -46,8 +46,8 @@ func (s *Source) Resolve(ctx context.Context, specs []weir.CaptureSpec) ([]weir.
 		taken[c.ID] = c.Table.String() + "\x00" + c.ChangeType
 	}
 	var owner string
-	if err := s.pool.QueryRow(ctx, "select case when pg_get_userbyid(relowner) = current_user then 'current_user' else quote_ident(pg_get_userbyid(relowner)) end from pg_class where oid = $1::text::regclass",
-		s.own("captures")).Scan(&owner); err != nil {
+	if err := s.pool.QueryRow(ctx, "select case when pg_get_userbyid(c.relowner) = current_user then 'current_user' else quote_ident(pg_get_userbyid(c.relowner)) end "+
+		"from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'captures'", s.schema).Scan(&owner); err != nil {
 		return nil, translate(err, weir.AtSource, "plan", "")
 	}
 	var out []weir.Resolved
