@@ -44,7 +44,7 @@ var columnTypes = map[string]string{
 // TestDocs_Types makes a table with a column of each type that docs/types.md
 // names, and compares the table that each target makes of it.
 func TestDocs_Types(t *testing.T) {
-	for _, from := range []string{"postgres", "sqlite"} {
+	for _, from := range []string{"postgres", "sqlite", "sqlserver"} {
 		for _, to := range []string{"postgres", "sqlite", "sqlserver"} {
 			if from == to && from != "sqlserver" {
 				continue

@@ -91,7 +91,7 @@ func (c *column) store(from weir.Column, f weir.Field) (any, error) {
 			return c.storeBytes(f)
 		}
 		if c.textual() {
-			return c.storeText(fmt.Sprintf("%x", f))
+			return c.storeText(fmt.Sprintf(`\x%x`, f))
 		}
 		return nil, fmt.Errorf("bytes cannot become %s", c.Native)
 	}
@@ -99,6 +99,12 @@ func (c *column) store(from weir.Column, f weir.Field) (any, error) {
 		return nil, errors.New("the text is not valid UTF-8")
 	}
 	s := string(f)
+	if from.Kind == weir.Bool {
+		switch c.base {
+		case "tinyint", "smallint", "int", "bigint", "decimal", "numeric", "money", "smallmoney", "real", "float":
+			s = map[string]string{"true": "1", "false": "0"}[s]
+		}
+	}
 	switch c.base {
 	case "bit":
 		switch s {
