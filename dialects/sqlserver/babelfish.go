@@ -73,6 +73,12 @@ func babelfishNumber(e mssql.Error) mssql.Error {
 			e.Number = errLockTimeout
 		case strings.Contains(e.Message, "could not serialize"):
 			e.Number = errSnapshot
+		case strings.Contains(e.Message, "permission denied"):
+			e.Number = errRights
+		case strings.HasPrefix(e.Message, "procedure ") && strings.HasSuffix(e.Message, " does not exist"):
+			e.Number = errNoSuchProcedure
+		case strings.HasPrefix(e.Message, "relation ") && strings.HasSuffix(e.Message, " does not exist"):
+			e.Number = errUnknownObject
 		}
 	}
 	return e
