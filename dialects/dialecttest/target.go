@@ -22,6 +22,7 @@ var targetTests = []test{
 	{"History", testTargetHistory},
 	{"HistoryOfSets", testTargetHistoryOfSets},
 	{"SoftDeleteOfSets", testTargetSoftDeleteOfSets},
+	{"SoftDeleteOfSetsUnique", testTargetSoftDeleteOfSetsUnique},
 	{"UniqueExchange", testTargetUniqueExchange},
 	{"UniqueElsewhere", testTargetUniqueElsewhere},
 	{"UniqueReferenced", testTargetUniqueReferenced},

@@ -391,10 +391,14 @@ func (a *application) merge(ctx context.Context, i int) error {
 	for _, m := range d.columns {
 		columns, values = append(columns, ident(m.Name)), append(values, m.expr)
 	}
+	// The rows that are replaced: of a set's, those that are there again.
+	key := d.keyNames()
+	if a.mode == weir.SoftDelete {
+		key = d.arbiter(b.Capture, a.mode)
+	}
 	var match []string
-	for _, k := range d.key {
-		m := d.columns[slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == k.Name })]
-		match = append(match, fmt.Sprintf("t.%s = %s", ident(k.Name), m.expr))
+	for _, k := range key {
+		match = append(match, fmt.Sprintf("t.%s = %s", ident(k), d.mapped(k).expr))
 	}
 	on := strings.Join(match, " and ")
 	stage := a.stage(i)
@@ -417,7 +421,7 @@ func (a *application) merge(ctx context.Context, i int) error {
 	case b.Capture.Set && a.mode == weir.Mirror:
 		return a.exec(ctx, i, insert(into, list))
 	case a.replace && len(d.uniques) > 0:
-		return a.replaceRows(ctx, i, on, into, list)
+		return a.replaceRows(ctx, i, key, on, into, list)
 	}
 
 	arbiter := d.arbiter(b.Capture, a.mode)
@@ -441,7 +445,7 @@ func (a *application) merge(ctx context.Context, i int) error {
 // new ones, in one statement: a foreign key that refers to a row is checked at
 // its end, when the row is there again. Columns that only the target has keep
 // their values. Where deleting would cascade, unique values are parked at null.
-func (a *application) replaceRows(ctx context.Context, i int, on, into, list string) error {
+func (a *application) replaceRows(ctx context.Context, i int, key []string, on, into, list string) error {
 	d, stage := a.dests[i], a.stage(i)
 	if d.cascades {
 		if !d.parkable {
@@ -464,13 +468,10 @@ func (a *application) replaceRows(ctx context.Context, i int, on, into, list str
 	for n, c := range d.extra {
 		kept, again = append(kept, fmt.Sprintf("t.%s as e%d", c, n)), append(again, fmt.Sprintf("g.e%d", n))
 	}
-	for n, k := range d.key {
-		kept = append(kept, fmt.Sprintf("t.%s as k%d", ident(k.Name), n))
-	}
 	var join []string
-	for n, k := range d.key {
-		m := d.columns[slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == k.Name })]
-		join = append(join, fmt.Sprintf("g.k%d = %s", n, m.expr))
+	for n, k := range key {
+		kept = append(kept, fmt.Sprintf("t.%s as k%d", ident(k), n))
+		join = append(join, fmt.Sprintf("g.k%d = %s", n, d.mapped(k).expr))
 	}
 	for n, c := range d.extra {
 		into, list = into+", "+c, list+", "+again[n]

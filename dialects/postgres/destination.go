@@ -110,6 +110,15 @@ func (d *destination) keyNames() []string {
 	return names
 }
 
+// mapped is what goes to a column of the target, nil for nothing.
+func (d *destination) mapped(name string) *mapped {
+	i := slices.IndexFunc(d.columns, func(m mapped) bool { return m.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &d.columns[i]
+}
+
 // arbiter are the columns by which an upsert finds the row that it replaces.
 func (d *destination) arbiter(c *weir.Capture, mode weir.Mode) []string {
 	if c.Set {
@@ -127,6 +136,11 @@ func (d *destination) readUniques(ctx context.Context, q queryer, have *table, b
 		return err
 	}
 	arbiter := d.arbiter(b.Capture, mode)
+	for _, n := range arbiter {
+		if mode == weir.SoftDelete && d.mapped(n) == nil {
+			return config(fmt.Sprintf("it lacks the key column %q", n), "add the column, with a unique index over the key")
+		}
+	}
 	key := slices.Sorted(slices.Values(arbiter))
 	replaced := b.Capture.Set && mode == weir.Mirror || mode == weir.History
 	found := false

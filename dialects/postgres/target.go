@@ -178,9 +178,8 @@ func (t *Target) Ship(ctx context.Context, s weir.Shipment) error {
 		err = t.ship(ctx, s, dests, how)
 		how, again = how.after(err)
 	}
-	var drift *weir.DriftError
-	if errors.As(err, &drift) {
-		t.forgetDestinations()
+	if err != nil {
+		t.forgetDestinations() // somebody may have changed the table
 	}
 	return err
 }

@@ -282,10 +282,11 @@ func candidates(m mapped, e weir.Encoding, f weir.Field) []value {
 	return out
 }
 
-// keyIn is a condition on table t: its key is among those of a staging table.
-func (d *destination) keyIn(stage string) string {
+// in is a condition on a target's table: these columns of it are among those of
+// a staging table.
+func in(key []mapped, stage string) string {
 	var names, staged []string
-	for _, k := range d.key {
+	for _, k := range key {
 		names, staged = append(names, ident(k.target.Name)), append(staged, k.stage())
 	}
 	return fmt.Sprintf("(%s) in (select %s from %s)", strings.Join(names, ", "), strings.Join(staged, ", "), stage)
@@ -294,7 +295,7 @@ func (d *destination) keyIn(stage string) string {
 // remove deletes what is absent at the source, and the sets that are replaced.
 func (a *application) remove(ctx context.Context, i int) error {
 	d := a.dests[i]
-	in := d.keyIn(goneTable(i))
+	in := in(d.key, goneTable(i))
 	switch a.mode {
 	case weir.SoftDelete:
 		return a.exec(ctx, i, fmt.Sprintf("update %s set %s = ?1 where %s and %s is null", ident(d.name), ident(weir.DeletedOnColumn), in, ident(weir.DeletedOnColumn)), stamp(a.now))
@@ -346,7 +347,12 @@ func (a *application) park(ctx context.Context, i int) error {
 	if len(set) == 0 {
 		return nil
 	}
-	return a.exec(ctx, i, fmt.Sprintf("update %s set %s where %s", ident(d.name), strings.Join(set, ", "), d.keyIn(stageTable(i))))
+	// The rows that are replaced: of a set's, those that are there again.
+	var key []mapped
+	for _, n := range d.arbiter(b.Capture, a.mode) {
+		key = append(key, *d.mapped(n))
+	}
+	return a.exec(ctx, i, fmt.Sprintf("update %s set %s where %s", ident(d.name), strings.Join(set, ", "), in(key, stageTable(i))))
 }
 
 // merge writes the staged rows.
@@ -359,7 +365,7 @@ func (a *application) merge(ctx context.Context, i int) error {
 	into, list := strings.Join(columns, ", "), strings.Join(staged, ", ")
 	switch {
 	case a.mode == weir.History:
-		in := d.keyIn(stageTable(i))
+		in := in(d.key, stageTable(i))
 		if err := a.later(ctx, i, in); err != nil {
 			return err
 		}

@@ -71,6 +71,15 @@ func newDestination(ctx context.Context, c *session, have *table, b *weir.TableB
 	return d, d.readForeignKeys(ctx, c)
 }
 
+// mapped is what goes to a column of the target, nil for nothing.
+func (d *destination) mapped(name string) *mapped {
+	i := slices.IndexFunc(d.columns, func(m mapped) bool { return equalNames(m.source.Name, name) })
+	if i < 0 {
+		return nil
+	}
+	return &d.columns[i]
+}
+
 // arbiter are the columns by which an upsert finds the row that it replaces.
 func (d *destination) arbiter(cp *weir.Capture, mode weir.Mode) []string {
 	if cp.Set {
@@ -97,6 +106,11 @@ func (d *destination) readUniques(b *weir.TableBatch, mode weir.Mode, config fun
 		})
 	}
 	arbiter := d.arbiter(b.Capture, mode)
+	for _, n := range arbiter {
+		if mode == weir.SoftDelete && d.mapped(n) == nil {
+			return config(fmt.Sprintf("it lacks the key column %q", n), "add the column, with a unique index over the key")
+		}
+	}
 	found := false
 	indexes := slices.Clone(d.indexes)
 	if a := d.alias(); a != nil {
