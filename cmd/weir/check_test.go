@@ -26,7 +26,8 @@ func TestCheck_SaysWhatWasDone(t *testing.T) {
 				return s
 			}
 			var want []string
-			if name == "Postgres" {
+			switch name {
+			case "Postgres":
 				trigger := func(event string) string {
 					return one("select tgname from pg_trigger where tgrelid = 'orders'::regclass and tgname like '%" + event + "'")
 				}
@@ -37,7 +38,17 @@ func TestCheck_SaysWhatWasDone(t *testing.T) {
 				f := one("select p.proname from pg_proc p join pg_trigger g on g.tgfoid = p.oid where g.tgrelid = 'orders'::regclass and g.tgname like '%update'")
 				exec1(t, l.source, "create or replace function weir."+f+"() returns trigger language plpgsql security definer as 'begin return null; end'")
 				want = append(want, "function "+f+": its body, its settings, its owner or its rights were changed")
-			} else {
+			case "SQLServer":
+				trigger := func(table string) string {
+					return one("select name from sys.triggers where parent_id = object_id('dbo." + table + "')")
+				}
+				disabled, dropped := trigger("orders"), trigger("items")
+				edited := strings.Replace(dropped, "weir_", "GI_Capture_", 1) + "_Present"
+				exec1(t, l.source, "alter table dbo.orders disable trigger "+disabled, "drop trigger dbo."+dropped,
+					"drop procedure dbo."+edited, "create procedure dbo."+edited+" as select 1")
+				want = append(want, "trigger "+disabled+" on dbo.orders: it is disabled", "trigger "+dropped+" on dbo.items: it was dropped",
+					"function "+edited+": its body, its settings, its owner or its rights were changed")
+			default:
 				dropped := one("select min(name) from sqlite_schema where type = 'trigger' and tbl_name = 'orders'")
 				edited := one("select max(name) from sqlite_schema where type = 'trigger' and tbl_name = 'orders'")
 				exec1(t, l.source, "drop trigger "+dropped, "drop trigger "+edited, "create trigger "+edited+" after insert on orders begin select 1; end")
@@ -63,11 +74,17 @@ func TestCheck_TableIsLost(t *testing.T) {
 			t.Parallel()
 			l := newLine(t, engine(t), testdb.SQLite(t))
 			l.weir(exitDone, "init")
-			exec1(t, l.source, "alter table items rename to elsewhere")
+			rename := func(from, to string) string {
+				if name == "SQLServer" {
+					return "exec sp_rename 'dbo." + from + "', '" + to + "', 'OBJECT'"
+				}
+				return "alter table " + from + " rename to " + to
+			}
+			exec1(t, l.source, rename("items", "elsewhere"))
 			if r := l.weir(exitUsage, "triggers", "check"); !strings.Contains(r.errors, "items") {
 				t.Errorf("never captured: %s", r.errors)
 			}
-			exec1(t, l.source, "alter table elsewhere rename to items")
+			exec1(t, l.source, rename("elsewhere", "items"))
 			l.weir(exitDone, "triggers", "apply")
 
 			exec1(t, l.source, "drop table orders")

@@ -401,7 +401,7 @@ WHERE g.name LIKE 'weir[_]%' ORDER BY s.name, o.name, g.name`, nil, []any{&name,
 		}
 		out = append(out, weir.Object{
 			Kind: weir.Trigger, Name: name, Table: t, Group: g, Drop: []string{"DROP TRIGGER IF EXISTS " + ident(schema) + "." + ident(name)},
-			Fingerprint: moduleFingerprint(text.String, disabled),
+			Fingerprint: moduleFingerprint(text.String, disabled), Disabled: disabled,
 		})
 		return nil
 	})
