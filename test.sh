@@ -166,10 +166,11 @@ summary=$work/summary
 touch "$summary"
 export WEIR_TEST_SUMMARY="$summary"
 # -count=1: a result is worth nothing for another server than the one it had.
-echo "test.sh: go test -count=1${race:+ $race}${packages:+ $packages}${*:+ $*}"
+# -timeout: a package's tests on a slow SQL Server, beside the others, may take longer than go test's ten minutes.
+echo "test.sh: go test -count=1 -timeout 30m${race:+ $race}${packages:+ $packages}${*:+ $*}"
 code=0
 # shellcheck disable=SC2086 # empty ones vanish
-go test -count=1 $race $packages "$@" || code=$?
+go test -count=1 -timeout 30m $race $packages "$@" || code=$?
 
 echo
 echo "What ran where:"

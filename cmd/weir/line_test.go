@@ -380,18 +380,25 @@ func TestRun_ShowsNoPassword(t *testing.T) {
 	const secret = "hunter2-planted"
 	t.Setenv("PGPASSWORD", secret)
 	for name, url := range map[string]string{
-		"Refused":      "postgres://u:${P}@127.0.0.1:1/d",
-		"NoHost":       "postgres://u:${P}@no-such-host.invalid/d",
-		"Query":        "postgres://127.0.0.1:1/d?user=u&password=${P}",
-		"SSL":          "postgres://127.0.0.1:1/d?sslmode=verify-full&sslcert=/none&sslkey=/none&sslpassword=${P}",
-		"BadPort":      "postgres://u:${P}@127.0.0.1:port/d",
-		"BadEscape":    "postgres://u:${P}%zz@127.0.0.1:1/d",
-		"Slash":        "postgres://u:${P}/x@127.0.0.1:1/d",
-		"BadParameter": "postgres://u:${P}@127.0.0.1:1/d?connect_timeout=x",
-		"KeyValue":     "host=127.0.0.1 port=1 password=${P}",
-		"Scheme":       "oracle://u:${P}@127.0.0.1:1/d",
-		"Bare":         "${P}",
-		"BareColon":    "${P}:x",
+		"Refused":            "postgres://u:${P}@127.0.0.1:1/d",
+		"NoHost":             "postgres://u:${P}@no-such-host.invalid/d",
+		"Query":              "postgres://127.0.0.1:1/d?user=u&password=${P}",
+		"SSL":                "postgres://127.0.0.1:1/d?sslmode=verify-full&sslcert=/none&sslkey=/none&sslpassword=${P}",
+		"BadPort":            "postgres://u:${P}@127.0.0.1:port/d",
+		"BadEscape":          "postgres://u:${P}%zz@127.0.0.1:1/d",
+		"Slash":              "postgres://u:${P}/x@127.0.0.1:1/d",
+		"BadParameter":       "postgres://u:${P}@127.0.0.1:1/d?connect_timeout=x",
+		"SQLServer":          "sqlserver://u:${P}@127.0.0.1:1?database=d",
+		"SQLServerQuery":     "sqlserver://127.0.0.1:1?user+id=u&password=${P}",
+		"SQLServerPort":      "sqlserver://u:${P}@127.0.0.1:port?database=d",
+		"SQLServerEscape":    "sqlserver://u:${P}%zz@127.0.0.1:1?database=d",
+		"SQLServerSlash":     "sqlserver://u:${P}/x@127.0.0.1:1?database=d",
+		"SQLServerParameter": "sqlserver://u:${P}@127.0.0.1:1?encrypt=perhaps",
+		"SQLServerKeyValue":  "server=127.0.0.1;port=1;user id=u;password=${P}",
+		"KeyValue":           "host=127.0.0.1 port=1 password=${P}",
+		"Scheme":             "oracle://u:${P}@127.0.0.1:1/d",
+		"Bare":               "${P}",
+		"BareColon":          "${P}:x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := configIn(t, "source: {url: '"+url+"'}\ncaptures: [{table: public.t}]\npulls: [{name: p, schedule: '@every 1s', target: {url: '"+url+"', schema: other}}]\n")
