@@ -13,13 +13,15 @@ import (
 	"text/template/parse"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/internal/doctest"
 	weirsql "github.com/weir-cdc/weir/sql"
 )
 
 // TestRendered renders all the SQL that needs no server to be known: migrations,
-// routines, the objects of captures of each kind, and the tables that a target
-// makes. Each piece of each template must come out in one of them. With
-// WEIR_TEST_TSQL the texts are left in that directory, for .ci/tsql.js to parse.
+// routines, the objects of captures of each kind, the tables that a target makes,
+// and the document's examples. Each piece of each template must come out in one
+// of them. With WEIR_TEST_TSQL the texts are left in that directory, for
+// .ci/tsql.js to parse.
 func TestRendered(t *testing.T) {
 	dir := os.Getenv("WEIR_TEST_TSQL")
 	if dir == "" {
@@ -99,6 +101,10 @@ func TestRendered(t *testing.T) {
 				}
 			}
 		}
+	}
+	const doc = "../../docs/sqlserver.md"
+	for _, name := range doctest.Examples(t, doc) {
+		write(name+" of the document", doctest.Example(t, doc, name))
 	}
 
 	err := fs.WalkDir(weirsql.FS, "sqlserver", func(file string, d fs.DirEntry, err error) error {

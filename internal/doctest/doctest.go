@@ -4,6 +4,7 @@ package doctest
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,19 @@ func Example(t testing.TB, file, name string) string {
 	block = strings.TrimSpace(block)
 	_, block, _ = strings.Cut(block, "\n")
 	return strings.TrimSuffix(strings.TrimSpace(block), "```")
+}
+
+// Examples are the names of a document's examples, in their order.
+func Examples(t testing.TB, file string) []string {
+	t.Helper()
+	var names []string
+	for _, m := range regexp.MustCompile(`<!-- example: (\S+) -->`).FindAllStringSubmatch(read(t, file), -1) {
+		names = append(names, m[1])
+	}
+	if len(names) == 0 {
+		t.Fatalf("%s has no examples", file)
+	}
+	return names
 }
 
 // Table is the table whose first head is given: each row's cells by their
