@@ -112,7 +112,7 @@ func testClaimFilters(t *testing.T, e Engine) {
 		{"a concept", func(r *weir.ClaimRequest) { r.Concepts = []weir.GUID{weir.NewGUID(), c} }, []string{"Instance Inserted"}},
 		{"a type", func(r *weir.ClaimRequest) { r.ChangeTypes = []string{"Instance Deleted"} }, []string{"Instance Deleted"}},
 		{"two types", func(r *weir.ClaimRequest) { r.ChangeTypes = []string{"Instance Deleted", "Thing Event Changed"} }, []string{"Instance Deleted", "Thing Event Changed"}},
-		{"a type that nothing has", func(r *weir.ClaimRequest) { r.ChangeTypes = []string{"instance deleted"} }, nil},
+		{"a type that nothing has", func(r *weir.ClaimRequest) { r.ChangeTypes = []string{"Instance Deleted Again"} }, nil},
 		{"capture and type", func(r *weir.ClaimRequest) {
 			r.Captures, r.ChangeTypes = []int32{ids["orders"]}, []string{"Instance Inserted"}
 		}, []string{"Instance Inserted"}},

@@ -216,7 +216,7 @@ func testReadTableAgain(t *testing.T, e Engine) {
 }
 
 func testReadTableGone(t *testing.T, e Engine) {
-	for what, statement := range map[string]string{"dropped": "drop table orders", "renamed": "alter table orders rename to old_orders"} {
+	for what, statement := range map[string]string{"dropped": "drop table orders", "renamed": fmt.Sprintf(e.RenameTable, "orders", "old_orders")} {
 		t.Run(what, func(t *testing.T) {
 			s := orders(t, e, 2)
 			p := s.claim(10)

@@ -58,6 +58,7 @@ func engine() dialecttest.Engine {
 		},
 		Now:         "clock_timestamp()",
 		AsText:      func(column string) string { return "format('<%s>', " + column + ")" },
+		RenameTable: "alter table %s rename to %s",
 		Tamper:      tamper,
 		Unkeyable:   unkeyable,
 		InboxLevels: []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable},

@@ -68,9 +68,10 @@ func engine() dialecttest.Engine {
 			return fmt.Sprintf("insert into weir_instance_changes (instance_guid, change_type, changed_on, concept_guid, pull_guid, old_primary_key) values ('%s', '%s', cast((julianday('now') - 2440587.5) * 86400000 as integer) * 1000, '%s', null, %s)",
 				instance, changeType, concept, quote(oldKey))
 		},
-		Now:    "strftime('%Y-%m-%d %H:%M:%f000+00', 'now')",
-		AsText: func(column string) string { return "quote(" + column + ")" },
-		Tamper: tamper,
+		Now:         "strftime('%Y-%m-%d %H:%M:%f000+00', 'now')",
+		AsText:      func(column string) string { return "quote(" + column + ")" },
+		RenameTable: "alter table %s rename to %s",
+		Tamper:      tamper,
 		Unkeyable: [][]string{
 			{"create table badkey (k text collate nocase primary key)"},
 			{"create table badkey (k text collate rtrim primary key) without rowid"},

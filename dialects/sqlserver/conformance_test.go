@@ -20,9 +20,25 @@ func TestMain(m *testing.M) { os.Exit(testdb.Run(m)) }
 
 func TestConformance(t *testing.T) {
 	e := engine()
-	// Its keys are checked row by row.
-	e.KeysFixed = testdb.Babelfish(t)
+	if testdb.Babelfish(t) {
+		babelfish(&e)
+	}
 	dialecttest.Exercise(t, e)
+}
+
+// babelfish leaves out what Babelfish cannot do. docs/sqlserver-tests.md says by
+// what the T-SQL is right on SQL Server.
+func babelfish(e *dialecttest.Engine) {
+	e.KeysFixed = true // it checks a key row by row
+	e.Named = func(name string) bool {
+		return !strings.ContainsAny(name, "[]") && !strings.ContainsFunc(name, func(r rune) bool { return r > 255 })
+	}
+	const waits = "Babelfish waits where READPAST is said"
+	e.Uncovered = map[string]string{
+		"Claim/LockedRows": waits, "Finish/LockedRows": waits, "Finish/SettledIsNotReleased": waits, "Fold/BusyRows": waits,
+		"Read/ColumnAdded": "Babelfish shows a trigger no rows once a column was dropped",
+		"Key/Order":        "Babelfish compares a uniqueidentifier's bytes from the first on",
+	}
 }
 
 func engine() dialecttest.Engine {
@@ -64,6 +80,7 @@ func engine() dialecttest.Engine {
 		AsText: func(column string) string {
 			return "case when " + column + " is null then null else '<' + convert(nvarchar(max), " + column + ") + '>' end"
 		},
+		RenameTable:  "exec sp_rename '%s', '%s', 'OBJECT'",
 		Tamper:       tamper,
 		InboxLevels:  []sql.IsolationLevel{sql.LevelSnapshot},
 		FoldedNames:  true,

@@ -99,14 +99,19 @@ func (c *column) caseless() bool {
 // where it is no value of the type.
 func (c *column) fromKeyText(expr string) string {
 	switch c.base {
+	case "tinyint", "smallint", "int", "bigint", "bit":
+		// The server would take blanks for 0, and 1 with blanks for 1.
+		return fmt.Sprintf("CASE WHEN %[1]s COLLATE Latin1_General_100_BIN2 LIKE '%%[^0-9-]%%' OR %[1]s = '' THEN NULL ELSE TRY_CONVERT(%[2]s, %[1]s) END", expr, c.Native)
+	case "float", "real":
+		return fmt.Sprintf("TRY_CONVERT(%s, NULLIF(%s, ''))", c.Native, expr)
 	case "binary", "varbinary":
 		return fmt.Sprintf("TRY_CONVERT(%s, CONVERT(varchar(8000), %s), 2)", c.Native, expr)
 	case "date":
-		return fmt.Sprintf("TRY_CONVERT(date, %s, 23)", expr)
+		return fmt.Sprintf("TRY_CONVERT(date, NULLIF(%s, ''), 23)", expr)
 	case "datetime", "smalldatetime", "datetime2", "datetimeoffset":
-		return fmt.Sprintf("TRY_CONVERT(%s, %s, 121)", c.Native, expr)
+		return fmt.Sprintf("TRY_CONVERT(%s, NULLIF(%s, ''), 121)", c.Native, expr)
 	case "time":
-		return fmt.Sprintf("TRY_CONVERT(%s, %s, 114)", c.Native, expr)
+		return fmt.Sprintf("TRY_CONVERT(%s, NULLIF(%s, ''), 114)", c.Native, expr)
 	case "char", "varchar":
 		// Code page and comparison are the column's, so that its index is sought.
 		return fmt.Sprintf("CONVERT(%s, %s COLLATE %s) COLLATE %s", c.typeName(), expr, c.collation, c.collation)

@@ -258,13 +258,8 @@ func (s *Source) Postpone(ctx context.Context, pull weir.GUID, what []weir.Postp
 		rows = append(rows, r)
 	}
 	return s.call(ctx, "postpone", pull, func(ctx context.Context, c *sql.Conn) error {
-		text := "EXEC " + s.own("GI_PostponePull") + " @PullGUID = @PullGUID"
-		args := []any{sql.Named("PullGUID", mssql.UniqueIdentifier(pull))}
-		if len(rows) > 0 {
-			text += ", @What = @What"
-			args = append(args, sql.Named("What", mssql.TVP{TypeName: s.schema + ".GI_Postponements", Value: rows}))
-		}
-		_, err := c.ExecContext(ctx, text, args...)
+		_, err := c.ExecContext(ctx, "EXEC "+s.own("GI_PostponePull")+" @PullGUID = @PullGUID, @What = @What",
+			sql.Named("PullGUID", mssql.UniqueIdentifier(pull)), sql.Named("What", mssql.TVP{TypeName: s.schema + ".GI_Postponements", Value: rows}))
 		return err
 	})
 }

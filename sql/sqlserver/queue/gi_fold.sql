@@ -15,7 +15,6 @@ BEGIN
     SET ROWCOUNT 0;
     SET XACT_ABORT ON;
     SET DEADLOCK_PRIORITY LOW;
-    SET LOCK_TIMEOUT 40;
     IF @@TRANCOUNT > 0
         THROW 51005, N'weir: GI_Fold must run outside a transaction', 1;
     IF EXISTS (SELECT 1 FROM sys.dm_exec_sessions s WHERE s.session_id = @@SPID AND s.transaction_isolation_level <> 2)
@@ -62,6 +61,7 @@ BEGIN
     );
     CREATE TABLE #GI_Busy (InstanceGUID uniqueidentifier NOT NULL);
 
+    SET LOCK_TIMEOUT 40;
     SET @Folded = 0;
     SET @take = @Limit;
     SET @skips = 0;
