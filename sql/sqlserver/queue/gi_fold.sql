@@ -38,7 +38,8 @@ BEGIN
         ChangedOn     datetime2(7)     NOT NULL,
         ConceptGUID   uniqueidentifier NULL,
         OldPrimaryKey nvarchar(4000)   COLLATE DATABASE_DEFAULT NULL,
-        CaptureID     int              NULL
+        CaptureID     int              NULL,
+        PRIMARY KEY CLUSTERED (InstanceGUID, ChangeType)
     );
     CREATE TABLE #GI_Tags (
         InstanceGUID  uniqueidentifier NOT NULL,
@@ -52,7 +53,8 @@ BEGIN
     CREATE TABLE #GI_Routes (
         InstanceGUID uniqueidentifier NOT NULL,
         ChangeType   varchar(40)      COLLATE DATABASE_DEFAULT NOT NULL,
-        Queue        varchar(30)      COLLATE DATABASE_DEFAULT NOT NULL
+        Queue        varchar(30)      COLLATE DATABASE_DEFAULT NOT NULL,
+        PRIMARY KEY CLUSTERED (Queue, InstanceGUID, ChangeType)
     );
     CREATE TABLE #GI_Locked (
         InstanceGUID uniqueidentifier NOT NULL,
