@@ -2,21 +2,38 @@ package weir
 
 import "fmt"
 
-// Owns says how surely a change is the capture's: 3 by the capture's number, 2
-// by the change type and the concept, 1 by the change type of a capture whose
-// rows have concepts of their own, 0 not at all. The surest, and among those the
-// first, reads the change.
-func (c *Capture) Owns(ch Change) int {
+// Owner is the place of the capture, of n, that reads a change: the one that
+// tagged it; else one of its change type and concept; else one of its change type
+// whose rows have concepts of their own; of several the first. It is -1 where
+// there is none. sameType compares change types as the source does.
+func Owner(ch Change, n int, capture func(i int) *Capture, sameType func(a, b string) bool) int {
+	found, best := -1, 0
+	for i := 0; i < n && best < byNumber; i++ {
+		if owns := capture(i).owns(ch, sameType); owns > best {
+			found, best = i, owns
+		}
+	}
+	return found
+}
+
+// How surely a change is a capture's.
+const (
+	byType = 1 + iota
+	byConcept
+	byNumber
+)
+
+func (c *Capture) owns(ch Change, sameType func(a, b string) bool) int {
 	own := ch.ChangeType == InstanceInserted || ch.ChangeType == InstanceDeleted
 	switch {
 	case ch.CaptureID == c.ID:
-		return 3
-	case own != (c.Kind != Child), !own && c.ChangeType != ch.ChangeType:
+		return byNumber
+	case own != (c.Kind != Child), !own && !sameType(c.ChangeType, ch.ChangeType):
 		return 0
 	case c.ConceptGUID.IsZero():
-		return 1
+		return byType
 	case c.ConceptGUID == ch.ConceptGUID:
-		return 2
+		return byConcept
 	}
 	return 0
 }

@@ -1,27 +1,39 @@
 package weir
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
-func TestCapture_Owns(t *testing.T) {
+func TestOwner(t *testing.T) {
 	concept, other := NewGUID(), NewGUID()
-	plain := &Capture{ID: 1, Kind: Plain, ConceptGUID: concept}
-	byRow := &Capture{ID: 2, Kind: Instance, ConceptColumn: "concept"}
-	child := &Capture{ID: 3, Kind: Child, ChangeType: "Event", ConceptGUID: concept}
+	captures := []*Capture{
+		{ID: 2, Kind: Instance, ConceptColumn: "concept"},
+		{ID: 1, Kind: Plain, ConceptGUID: concept},
+		{ID: 3, Kind: Child, ChangeType: "Event", ConceptGUID: concept},
+		{ID: 4, Kind: Plain, ConceptGUID: concept},
+	}
+	const byRow, plain, child, second, none = 0, 1, 2, 3, -1
+	exact := func(a, b string) bool { return a == b }
 	for _, x := range []struct {
-		what                string
-		change              Change
-		plain, byRow, child int
+		what     string
+		change   Change
+		sameType func(a, b string) bool
+		want     int
 	}{
-		{"tagged by a capture", Change{CaptureID: 1, ChangeType: "Event", ConceptGUID: other}, 3, 0, 0},
-		{"tagged by hand", Change{ChangeType: InstanceDeleted, ConceptGUID: concept}, 2, 1, 0},
-		{"another concept", Change{ChangeType: InstanceInserted, ConceptGUID: other}, 0, 1, 0},
-		{"no concept", Change{ChangeType: InstanceInserted}, 0, 1, 0},
-		{"a child's", Change{ChangeType: "Event", ConceptGUID: concept}, 0, 0, 2},
-		{"another type", Change{ChangeType: "event", ConceptGUID: concept}, 0, 0, 0},
-		{"a capture that is gone", Change{CaptureID: 9, ChangeType: InstanceInserted, ConceptGUID: concept}, 2, 1, 0},
+		{"tagged by a capture", Change{CaptureID: 1, ChangeType: "Event", ConceptGUID: other}, exact, plain},
+		{"tagged by the second of a concept", Change{CaptureID: 4, ChangeType: InstanceInserted, ConceptGUID: concept}, exact, second},
+		{"tagged by hand", Change{ChangeType: InstanceDeleted, ConceptGUID: concept}, exact, plain},
+		{"another concept", Change{ChangeType: InstanceInserted, ConceptGUID: other}, exact, byRow},
+		{"no concept", Change{ChangeType: InstanceInserted}, exact, byRow},
+		{"a child's", Change{ChangeType: "Event", ConceptGUID: concept}, exact, child},
+		{"another type", Change{ChangeType: "event", ConceptGUID: concept}, exact, none},
+		{"in any case", Change{ChangeType: "event", ConceptGUID: concept}, strings.EqualFold, child},
+		{"a child's of another concept", Change{ChangeType: "Event", ConceptGUID: other}, exact, none},
+		{"a capture that is gone", Change{CaptureID: 9, ChangeType: InstanceInserted, ConceptGUID: concept}, exact, plain},
 	} {
-		if a, b, c := plain.Owns(x.change), byRow.Owns(x.change), child.Owns(x.change); a != x.plain || b != x.byRow || c != x.child {
-			t.Errorf("%s: %d %d %d, want %d %d %d", x.what, a, b, c, x.plain, x.byRow, x.child)
+		if got := Owner(x.change, len(captures), func(i int) *Capture { return captures[i] }, x.sameType); got != x.want {
+			t.Errorf("%s: %d, want %d", x.what, got, x.want)
 		}
 	}
 }

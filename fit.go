@@ -13,6 +13,11 @@ const (
 	LedgerIdentityTable = "weir_ledger_identity"
 )
 
+// IsLedger reports the name, in any case, of a table of a target's ledger.
+func IsLedger(table string) bool {
+	return strings.EqualFold(table, LedgerTable) || strings.EqualFold(table, LedgerIdentityTable)
+}
+
 // OwnColumns are the columns that weir adds to a target's table in this mode.
 func (m Mode) OwnColumns() []string {
 	switch m {
@@ -41,11 +46,9 @@ func (m Mode) EndColumn() string {
 // CheckNames refuses, with a [*ConfigError], a batch whose table or columns are
 // named as what weir itself keeps at a target. table is the target's.
 func (m Mode) CheckNames(table Table, columns []Column) error {
-	for _, taken := range []string{LedgerTable, LedgerIdentityTable} {
-		if strings.EqualFold(table.Name, taken) {
-			return &ConfigError{Key: "target table " + table.String(), Err: fmt.Errorf("%s is a table of weir's own", taken),
-				Hint: "rename the table at the source, or leave it out of the pull's captures"}
-		}
+	if IsLedger(table.Name) {
+		return &ConfigError{Key: "target table " + table.String(), Err: fmt.Errorf("%s is a table of weir's own", table.Name),
+			Hint: "rename the table at the source, or leave it out of the pull's captures"}
 	}
 	for _, c := range columns {
 		if hasName(m.OwnColumns(), c.Name) {

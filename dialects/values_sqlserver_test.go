@@ -3,6 +3,7 @@ package dialects_test
 import (
 	"database/sql"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +34,9 @@ func covered(t *testing.T, values []dialecttest.Value, onlySQLServer func(v dial
 		return values
 	}
 	rest := slices.DeleteFunc(slices.Clone(values), onlySQLServer)
-	t.Logf("%d of %d values are SQL Server's only", len(values)-len(rest), len(values))
+	if n := len(values) - len(rest); n > 0 {
+		t.Run("Rest", func(t *testing.T) { testdb.OnlySQLServer(t, fmt.Sprintf("the types of %d values", n)) })
+	}
 	return rest
 }
 

@@ -90,21 +90,13 @@ type Engine struct {
 	AlterKey bool
 	// NoDeferrable: no constraint can be deferred to the commit.
 	NoDeferrable bool
-	// Uncovered are tests, part/name, that the server at hand cannot pass though
-	// the engine can, and why.
-	Uncovered map[string]string
+	// Before, if any, skips a test, part/name, that the server at hand cannot pass
+	// though the engine can.
+	Before func(t *testing.T, test string)
 	// Named reports a name that the server's catalog knows; nil: every one.
 	Named func(name string) bool
 	// Truncate: the engine has TRUNCATE, and it tags.
 	Truncate bool
-}
-
-// uncovered skips a test that the server cannot pass.
-func (e Engine) uncovered(t *testing.T, name string) {
-	t.Helper()
-	if why := e.Uncovered[name]; why != "" {
-		t.Skipf("not covered: %s", why)
-	}
 }
 
 type test struct {
@@ -137,7 +129,9 @@ func Exercise(t *testing.T, e Engine) {
 			for _, test := range part.tests {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
-					e.uncovered(t, part.name+"/"+test.name)
+					if e.Before != nil {
+						e.Before(t, part.name+"/"+test.name)
+					}
 					test.run(t, e)
 				})
 			}

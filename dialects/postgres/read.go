@@ -162,15 +162,9 @@ func (s *Source) read(ctx context.Context, t pgx.Tx, locked map[weir.Table]bool,
 	return out, nil
 }
 
-// captureFor finds the capture of a change: its own, else by what it says.
+// captureFor finds the capture of a change.
 func captureFor(list []registered, c weir.Change) int {
-	found, best := -1, 0
-	for i := range list {
-		if owns := list[i].Owns(c); owns > best {
-			found, best = i, owns
-		}
-	}
-	return found
+	return weir.Owner(c, len(list), func(i int) *weir.Capture { return &list[i].Capture }, func(a, b string) bool { return a == b })
 }
 
 // detached reports a partition or child that still has the capture's triggers

@@ -238,15 +238,9 @@ func spelledKeys(ctx context.Context, c *session, pull *weir.Pull) (map[weir.GUI
 	return out, err
 }
 
-// captureFor finds the capture of a change: its own, else by what it says.
+// captureFor finds the capture of a change.
 func captureFor(list []registered, c weir.Change) int {
-	found, best := -1, 0
-	for i := range list {
-		if owns := list[i].Owns(c); owns > best {
-			found, best = i, owns
-		}
-	}
-	return found
+	return weir.Owner(c, len(list), func(i int) *weir.Capture { return &list[i].Capture }, func(a, b string) bool { return a == b })
 }
 
 // tableRead reads the rows of one capture's changes.

@@ -191,5 +191,5 @@ func rowFault(err error) (e mssql.Error, constraint, ok bool) {
 // isForeignKey tells the two meanings of 547 apart: the statement conflicted with
 // a FOREIGN KEY or REFERENCE constraint, or with a CHECK constraint.
 func isForeignKey(e mssql.Error) bool {
-	return e.Number == errConstraint && !strings.Contains(e.Message, "CHECK constraint")
+	return e.Number == errConstraint && !strings.Contains(strings.ToLower(e.Message), "check constraint")
 }

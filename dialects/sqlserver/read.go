@@ -135,19 +135,10 @@ func (s *Source) read(ctx context.Context, q queryer, snapshot bool, pull *weir.
 	return out, nil
 }
 
-// captureFor finds the capture of a change: its own, else by what it says, whose
-// type the database compares in any case.
+// captureFor finds the capture of a change, whose type the database compares in
+// any case.
 func captureFor(list []registered, c weir.Change) int {
-	found, best := -1, 0
-	for i := range list {
-		if strings.EqualFold(list[i].ChangeType, c.ChangeType) {
-			c.ChangeType = list[i].ChangeType
-		}
-		if owns := list[i].Owns(c); owns > best {
-			found, best = i, owns
-		}
-	}
-	return found
+	return weir.Owner(c, len(list), func(i int) *weir.Capture { return &list[i].Capture }, strings.EqualFold)
 }
 
 // planOf reads a registered capture's table, and makes sure that it is the one

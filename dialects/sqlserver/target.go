@@ -154,16 +154,11 @@ func (t *Target) Revoke(ctx context.Context, pull weir.GUID) (bool, error) {
 	}
 	var state string
 	var err error
-	for range 2 {
-		err = t.db.tx(ctx, "revoke", pull, func(x *session) error {
-			var err error
-			state, _, err = t.decide(ctx, x, pull, "revoked")
-			return err
-		})
-		if !errors.Is(err, errDecided) {
-			break
-		}
-	}
+	err = t.deciding(ctx, "revoke", pull, func(x *session) error {
+		var err error
+		state, _, err = t.decide(ctx, x, pull, "revoked")
+		return err
+	})
 	var u *weir.OutcomeUnknownError
 	if errors.As(err, &u) {
 		// Asking again is safe: the ledger keeps its first word.
@@ -175,6 +170,16 @@ func (t *Target) Revoke(ctx context.Context, pull weir.GUID) (bool, error) {
 // errDecided: another transaction decided the pull at the same moment; ask
 // again.
 var errDecided = errors.New("another transaction decided the pull")
+
+// deciding runs a transaction that decides a pull, once more where another
+// decided it at the same moment.
+func (t *Target) deciding(ctx context.Context, op string, pull weir.GUID, f func(*session) error) error {
+	err := t.db.tx(ctx, op, pull, f)
+	if errors.Is(err, errDecided) {
+		err = t.db.tx(ctx, op, pull, f)
+	}
+	return err
+}
 
 // decide enters the pull's state into the ledger (fresh), or returns the one that
 // it has. It waits a moment for a transaction that is deciding the same pull.
@@ -241,15 +246,14 @@ func (t *Target) Ship(ctx context.Context, s weir.Shipment) error {
 		err = t.ship(ctx, s, dests, how)
 		how, again = how.after(err)
 	}
-	var drift *weir.DriftError
-	if errors.As(err, &drift) {
-		t.forgetDestinations()
+	if err != nil {
+		t.forgetDestinations() // somebody may have changed the table
 	}
 	return err
 }
 
 func (t *Target) ship(ctx context.Context, s weir.Shipment, dests []*destination, how way) error {
-	return t.db.tx(ctx, "ship", s.PullGUID, func(x *session) error {
+	return t.deciding(ctx, "ship", s.PullGUID, func(x *session) error {
 		state, fresh, err := t.decide(ctx, x, s.PullGUID, "committed")
 		switch {
 		case err != nil:

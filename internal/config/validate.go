@@ -111,7 +111,7 @@ func (c *Config) validatePull(d *decoder, p *Pull, at string) {
 				"%s and %s would both be written to table %s of the target", other, table, table.Name)
 		}
 		landed[name] = table.String()
-		if strings.EqualFold(name, weir.LedgerTable) || strings.EqualFold(name, weir.LedgerIdentityTable) {
+		if weir.IsLedger(name) {
 			d.at(at+".captures", "rename the table at the source, or name the others by captures", "%s would be written to table %s of the target, which is weir's own", table, table.Name)
 		}
 		if c.samePlace(p, table) {
