@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	_ "github.com/microsoft/go-mssqldb"
+
+	"github.com/weir-cdc/weir/internal/testdb"
 )
 
 // loadChinookSQLServer runs the script, but for what concerns whole databases,
@@ -37,6 +39,7 @@ func TestLine_ChinookSQLServer(t *testing.T) {
 		t.Run("sqlserver to "+engine, func(t *testing.T) {
 			to := newDatabase(t, engine, "copy")
 			to.pascal = true
+			to.lower = engine == "postgres" && testdb.Babelfish(t)
 			chinookLine(t, from, to, i)
 		})
 	}

@@ -37,6 +37,9 @@ type database struct {
 	// pascal says that its names are spelled as SQL Server's users do: AlbumId
 	// where others have album_id.
 	pascal bool
+	// lower says that pascal's names arrived in lower case, as the catalog of
+	// Babelfish gives them.
+	lower bool
 }
 
 func newDatabase(t *testing.T, engine, schema string) *database {
@@ -86,6 +89,9 @@ func (d *database) spelled(sql string) string {
 		for _, word := range strings.Split(name, "_") {
 			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 		}
+		if d.lower {
+			return strings.ToLower(b.String())
+		}
 		return b.String()
 	})
 }
@@ -93,10 +99,7 @@ func (d *database) spelled(sql string) string {
 var words = regexp.MustCompile(`\b[a-z]+(_[a-z]+)+\b`)
 
 func (d *database) name(table string) string {
-	if d.pascal {
-		table = d.spelled(table)
-		table = strings.ToUpper(table[:1]) + table[1:]
-	}
+	table = d.column(table)
 	if d.schema == "" {
 		return pgx.Identifier{table}.Sanitize()
 	}
@@ -169,10 +172,10 @@ func (d *database) rows(t *testing.T, table string, columns []string) []string {
 // wholeSecond is a time that engines write with and without a fraction.
 var wholeSecond = regexp.MustCompile(`^([0-9-]{10} [0-9:]{8})\.0+$`)
 
-// column is a column's name as the database has it.
+// column is a column's or table's name as the database has it.
 func (d *database) column(name string) string {
-	if !d.pascal {
-		return name
+	if !d.pascal || d.lower {
+		return d.spelled(name)
 	}
 	name = d.spelled(name)
 	return strings.ToUpper(name[:1]) + name[1:]

@@ -310,17 +310,20 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 		}
 		keys = append(keys, k)
 	}
-	var list, match []string
+	// The key's values are made once, so that the table's index is sought by them.
+	var values, list []string
 	for i, c := range p.keyCols {
-		text := fmt.Sprintf("k.K%d", i+1)
-		list = append(list, c.readExpr(c.fromKeyText(text)))
-		match = append(match, fmt.Sprintf("t.%s = %s", ident(c.Name), c.fromKeyText(text)))
+		name := fmt.Sprintf("K%d", i+1)
+		values = append(values, c.fromKeyText("k."+name)+" AS "+name)
+		list = append(list, c.readExpr("k."+name))
 	}
 	for i := range p.table.columns {
 		list = append(list, p.table.columns[i].readExpr("t."+ident(p.table.columns[i].Name)))
 	}
-	text := fmt.Sprintf("SELECT k.Place, CASE WHEN t.%s IS NULL THEN 0 ELSE 1 END, %s FROM @keys k LEFT JOIN %s t ON %s ORDER BY k.Place",
-		ident(p.keyCols[0].Name), strings.Join(list, ", "), tableName(p.Table), strings.Join(match, " AND "))
+	text := fmt.Sprintf(`DROP TABLE IF EXISTS #GI_Read;
+SELECT k.Place, %s INTO #GI_Read FROM @keys k;
+SELECT k.Place, CASE WHEN t.%s IS NULL THEN 0 ELSE 1 END, %s FROM #GI_Read k LEFT JOIN %s t ON %s ORDER BY k.Place`,
+		strings.Join(values, ", "), ident(p.keyCols[0].Name), strings.Join(list, ", "), tableName(p.Table), p.keyMatch("t", "k"))
 	// A key that is unique has an index, which is sought. A set's column may have
 	// none.
 	if !p.Set {
@@ -331,11 +334,11 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 		return err
 	}
 	defer rows.Close()
-	values := make([]any, len(list))
+	fields := make([]any, len(list))
 	var place, present int
 	dest := []any{&place, &present}
-	for i := range values {
-		dest = append(dest, &values[i])
+	for i := range fields {
+		dest = append(dest, &fields[i])
 	}
 	found := make([]weir.Item, 0, to-from)
 	var faults []weir.ChangeFault
@@ -345,7 +348,7 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 		}
 		change := r.g.items[place].Change
 		if n := len(found); n > 0 && found[n-1].Change.InstanceGUID == change.InstanceGUID && found[n-1].Change.ChangeType == change.ChangeType {
-			row, err := r.fields(values)
+			row, err := r.fields(fields)
 			if err != nil {
 				return err
 			}
@@ -354,12 +357,12 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 		}
 		it := weir.Item{Change: change}
 		for i, c := range p.keyCols {
-			if values[i] == nil {
+			if fields[i] == nil {
 				faults = append(faults, badKey(p, change, fmt.Errorf("%q is no %s", r.g.texts[place][i], c.Native)))
 				it.Key = nil
 				break
 			}
-			f, err := c.field(values[i], weir.EncodingText)
+			f, err := c.field(fields[i], weir.EncodingText)
 			if err != nil {
 				return err
 			}
@@ -369,7 +372,7 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 			continue
 		}
 		if present == 1 {
-			row, err := r.fields(values)
+			row, err := r.fields(fields)
 			if err != nil {
 				return err
 			}
