@@ -88,6 +88,9 @@ type Engine struct {
 	KeysFixed bool
 	// AlterKey: ALTER TABLE can add and drop keys.
 	AlterKey bool
+	// OneNull: a unique key takes one null at most, and an index that leaves
+	// nulls out any number.
+	OneNull bool
 	// NoDeferrable: no constraint can be deferred to the commit.
 	NoDeferrable bool
 	// Before, if any, skips a test, part/name, that the server at hand cannot pass

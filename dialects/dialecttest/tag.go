@@ -35,7 +35,17 @@ type keyShape struct {
 	keys    []keyValue
 }
 
-type keyValue struct{ literals, neutral string }
+// keyValue has its literals as VALUES has them, and in a condition that only
+// the row of this key meets.
+type keyValue struct{ literals, match, neutral string }
+
+func keyOf(neutral string, literals ...string) keyValue {
+	var match []string
+	for i, l := range literals {
+		match = append(match, fmt.Sprintf("k%d = %s", i, l))
+	}
+	return keyValue{strings.Join(literals, ", "), strings.Join(match, " and "), neutral}
+}
 
 // hostileTexts are texts that a key or a name may well be.
 var hostileTexts = []string{
@@ -47,22 +57,22 @@ var hostileTexts = []string{
 func keyShapes(e Engine) []keyShape {
 	var texts, pairs []keyValue
 	for i, s := range hostileTexts {
-		texts = append(texts, keyValue{e.Literal(s), s})
-		pairs = append(pairs, keyValue{fmt.Sprintf("%d, %s", i%3, e.Literal(s)), fmt.Sprintf("%d|%s", i%3, s)})
+		texts = append(texts, keyOf(s, e.Literal(s)))
+		pairs = append(pairs, keyOf(fmt.Sprintf("%d|%s", i%3, s), fmt.Sprint(i%3), e.Literal(s)))
 	}
 	// Keys that run together if their parts are merely joined.
 	for _, p := range [][2]string{{"a", "b,c"}, {"a,b", "c"}, {"", "abc"}, {"abc", ""}, {`"`, `,"`}, {`",`, `"`}, {`\`, `'`}, {`'`, `\`}} {
-		pairs = append(pairs, keyValue{fmt.Sprintf("7, %s", e.Literal(p[0]+"|"+p[1])), "7|" + p[0] + "|" + p[1]})
+		pairs = append(pairs, keyOf("7|"+p[0]+"|"+p[1], "7", e.Literal(p[0]+"|"+p[1])))
 	}
 	var integers, guids, both []keyValue
 	for _, n := range []string{"0", "1", "-1", "255", "256", "-256", "2147483647", "-2147483648"} {
-		integers = append(integers, keyValue{n, n})
+		integers = append(integers, keyOf(n, n))
 	}
 	for _, g := range []string{"00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000001", "ffffffff-ffff-ffff-ffff-ffffffffffff", "0f0e0d0c-0b0a-0908-0706-050403020100"} {
-		guids = append(guids, keyValue{"'" + g + "'", g})
+		guids = append(guids, keyOf(g, "'"+g+"'"))
 	}
 	for _, p := range [][2]string{{"a", "b,c"}, {"a,b", "c"}, {"", "abc"}, {"abc", ""}, {"", ""}, {`"`, `","`}, {`","`, `"`}, {`\`, `'`}, {`'`, `\`}, {"ü", "日"}} {
-		both = append(both, keyValue{e.Literal(p[0]) + ", " + e.Literal(p[1]), p[0] + "|" + p[1]})
+		both = append(both, keyOf(p[0]+"|"+p[1], e.Literal(p[0]), e.Literal(p[1])))
 	}
 	key := func(types ...string) string {
 		var columns, names []string

@@ -84,6 +84,14 @@ func babelfishNumber(e mssql.Error) mssql.Error {
 	return e
 }
 
+// spoilt reports that a connection is of no use after an error that the server
+// answered: on Babelfish a procedure that failed leaves its temporary tables.
+func (s *Source) spoilt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made != nil && s.made.babelfish
+}
+
 // listed is a text of a row of a table-valued parameter. Babelfish pastes it
 // between quotes.
 func (s *Source) listed(text string) string {

@@ -84,12 +84,9 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 	if spec.Table.Schema == "" {
 		spec.Table.Schema = DefaultSchema
 	}
-	t, err := describeTable(ctx, s, spec.Table)
+	t, err := findTable(ctx, s, spec.Table)
 	if err != nil {
-		return nil, nil, translate(err, weir.AtSource, "describe", spec.Table.String())
-	}
-	if t == nil {
-		return nil, nil, &weir.ConfigError{Key: key, Err: errors.New("there is no such table, or the login may not see it"), Hint: "schema.table as the catalog spells it"}
+		return nil, nil, err
 	}
 	refuse := func(why, hint string) (*plan, []string, error) {
 		return nil, nil, &weir.ConfigError{Key: "captures: " + t.String(), Err: errors.New(why), Hint: hint}
@@ -155,7 +152,12 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 	case strings.EqualFold(spec.ChangeType, weir.InstanceInserted), strings.EqualFold(spec.ChangeType, weir.InstanceDeleted):
 		return refuse(fmt.Sprintf("change_type %q is what rows of their own tag", spec.ChangeType), "another name, or leave change_type out for an instance table")
 	case strings.ContainsFunc(spec.ChangeType, func(r rune) bool { return r > '~' }):
-		return refuse(fmt.Sprintf("change_type %q has characters that the queue's column may not hold", spec.ChangeType), "letters, digits and signs of ASCII")
+		if holds, err := s.holdsChangeType(ctx, spec.ChangeType); err != nil {
+			return nil, nil, translate(err, weir.AtSource, "resolve", t.String())
+		} else if !holds {
+			return refuse(fmt.Sprintf("change_type %q is not text that ChangeType, varchar(40) in the database's collation, can hold", spec.ChangeType),
+				"letters of the collation's code page, in at most 40 bytes")
+		}
 	}
 	switch {
 	case spec.InstanceGUID == "":
@@ -214,6 +216,29 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 		warnings = append(warnings, fmt.Sprintf("%s tags something wider than its own row at once: transactions that touch rows of the same instances in different orders can deadlock, and wait for each other; tagging: deferred does not", t))
 	}
 	return p, warnings, nil
+}
+
+// holdsChangeType asks the server whether a change type stays as it is in
+// weir's columns, which are varchar in the database's collation, and in the
+// queue's own, which a site may have made with another.
+func (s *Source) holdsChangeType(ctx context.Context, changeType string) (bool, error) {
+	collations := []string{"DATABASE_DEFAULT"}
+	queue, err := describeTable(ctx, s, weir.Table{Schema: s.schema, Name: queueTable(weir.DefaultQueue)})
+	if err != nil {
+		return false, err
+	}
+	if queue != nil {
+		if c := queue.column("ChangeType"); c != nil && c.base == "varchar" {
+			collations = append(collations, c.collation)
+		}
+	}
+	for _, c := range collations {
+		var held string
+		if err := s.QueryRowContext(ctx, fmt.Sprintf("SELECT CONVERT(varchar(%d), @p1 COLLATE %s)", weir.MaxChangeType, c), changeType).Scan(&held); err != nil || held != changeType {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // widen finds what OldPrimaryKey must hold for the capture's keys: never cut,

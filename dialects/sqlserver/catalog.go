@@ -78,6 +78,28 @@ func describeTable(ctx context.Context, q queryer, name weir.Table) (*table, err
 	return t, nil
 }
 
+// findTable is describeTable for a table that a user named: a missing one is a
+// *weir.ConfigError with what there is instead.
+func findTable(ctx context.Context, q queryer, name weir.Table) (*table, error) {
+	t, err := describeTable(ctx, q, name)
+	if t != nil || err != nil {
+		return t, translate(err, weir.AtSource, "describe", name.String())
+	}
+	var near []string
+	var one string
+	if err := each(ctx, q, catalogSQL("near"), []any{name.Schema, name.Name}, []any{&one}, func() error {
+		near = append(near, one)
+		return nil
+	}); err != nil {
+		return nil, translate(err, weir.AtSource, "describe", name.String())
+	}
+	hint := "name the table as the catalog spells it: schema.table"
+	if len(near) > 0 {
+		hint = "there is " + strings.Join(near, ", ")
+	}
+	return nil, &weir.ConfigError{Key: "captures: " + name.String(), Err: errors.New("there is no such table, or the login may not see it"), Hint: hint}
+}
+
 func (t *table) readColumns(ctx context.Context, q queryer) error {
 	var c column
 	var nullable bool

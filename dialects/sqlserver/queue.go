@@ -111,6 +111,9 @@ func (s *Source) call(ctx context.Context, op string, pull weir.GUID, f func(con
 		return translate(err, weir.AtSource, op, "")
 	}
 	err = f(ctx, conn)
+	if err != nil && s.spoilt() {
+		defer discard(conn)
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -20,11 +20,18 @@ BEGIN
             THROW 51003, N'an instance GUID and a change type are needed', 1;
         IF LEN(@ChangeType) > 40
             THROW 51003, N'the change type is longer than 40 characters', 1;
+        IF CONVERT(nvarchar(4000), CONVERT(varchar(40), @ChangeType)) COLLATE Latin1_General_BIN2 <> @ChangeType
+            THROW 51003, N'the change type has characters that varchar(40) in this database does not hold', 1;
         IF EXISTS (SELECT 1
                    FROM sys.columns c
                    WHERE c.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND c.name = N'OldPrimaryKey' AND c.max_length > 0
                      AND DATALENGTH(@OldPrimaryKey) / 2 > c.max_length / CASE WHEN c.system_type_id = 231 THEN 2 ELSE 1 END)
             THROW 51003, N'the old primary key is longer than the column OldPrimaryKey', 1;
+        IF CONVERT(nvarchar(4000), CONVERT(varchar(8000), @OldPrimaryKey)) COLLATE Latin1_General_BIN2 <> @OldPrimaryKey
+           AND EXISTS (SELECT 1
+                       FROM sys.columns c
+                       WHERE c.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND c.name = N'OldPrimaryKey' AND c.system_type_id <> 231)
+            THROW 51003, N'the old primary key has characters that the column OldPrimaryKey does not hold', 1;
         DECLARE @inbox bit;
         SET @inbox = 0;
         IF EXISTS (SELECT 1 FROM sys.dm_exec_sessions s WHERE s.session_id = @@SPID AND s.transaction_isolation_level = 5)

@@ -12,6 +12,11 @@ BEGIN
         INSERT INTO @tags (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
         SELECT t.InstanceGUID, t.ChangeType, SYSUTCDATETIME(), t.ConceptGUID, t.OldPrimaryKey, NULL
         FROM @Changes t;
+        IF EXISTS (SELECT 1 FROM @tags t WHERE CONVERT(nvarchar(4000), CONVERT(varchar(8000), t.OldPrimaryKey)) COLLATE Latin1_General_BIN2 <> t.OldPrimaryKey)
+           AND EXISTS (SELECT 1
+                       FROM sys.columns c
+                       WHERE c.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND c.name = N'OldPrimaryKey' AND c.system_type_id <> 231)
+            THROW 51003, N'an old primary key has characters that the column OldPrimaryKey does not hold', 1;
         IF (SELECT COUNT(*) FROM @tags) > 1000
            OR EXISTS (SELECT 1 FROM sys.dm_exec_sessions s WHERE s.session_id = @@SPID AND s.transaction_isolation_level = 5)
            OR EXISTS (SELECT 1 FROM {{.Schema}}.[GI_CaptureQueues] cq WHERE cq.Queue <> 'default')
