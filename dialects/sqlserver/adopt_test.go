@@ -21,6 +21,7 @@ import (
 // object is its own, and knows the queue's six columns only.
 type site struct {
 	testing.TB
+	url string
 	db  *sql.DB
 	src *sqlserver.Source
 }
@@ -72,7 +73,7 @@ AS
 func newSite(t testing.TB, statements ...string) *site {
 	t.Helper()
 	url := testdb.SQLServer(t)
-	s := &site{TB: t}
+	s := &site{TB: t, url: url}
 	var err error
 	if s.db, err = sql.Open("sqlserver", url); err != nil {
 		t.Fatal(err)

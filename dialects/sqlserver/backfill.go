@@ -23,6 +23,15 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 		return out, err
 	}
 	err := s.tx(ctx, "backfill", weir.GUID{}, func(t *session) error {
+		// The update is the lock of this backfill. An apply that registers the capture
+		// anew makes it, too: it comes before this chunk, which then finds what is
+		// registered now, or after, and forgets its progress.
+		progress := s.own("GI_Backfills")
+		if _, err := t.ExecContext(ctx, fmt.Sprintf(`UPDATE %[1]s SET Tagged = Tagged WHERE CaptureID = %[2]d;
+IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d)
+    INSERT INTO %[1]s (CaptureID, Tagged, StartedOn) VALUES (%[2]d, 0, SYSUTCDATETIME());`, progress, captureID)); err != nil {
+			return s.uninstalled(err)
+		}
 		list, err := s.registered(ctx, t)
 		if err != nil {
 			return err
@@ -41,13 +50,6 @@ func (s *Source) Backfill(ctx context.Context, captureID int32, limit int, resta
 			return err
 		}
 		out.Estimate = max(out.Estimate, 0)
-		// The update is the lock of this backfill, and takes the place of the insert where the row is there.
-		progress := s.own("GI_Backfills")
-		if _, err := t.ExecContext(ctx, fmt.Sprintf(`UPDATE %[1]s SET Tagged = Tagged WHERE CaptureID = %[2]d;
-IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d)
-    INSERT INTO %[1]s (CaptureID, Tagged, StartedOn) VALUES (%[2]d, 0, SYSUTCDATETIME());`, progress, captureID)); err != nil {
-			return err
-		}
 		if restart {
 			if _, err := t.ExecContext(ctx, "UPDATE "+progress+" SET LastKey = NULL, Tagged = 0, StartedOn = SYSUTCDATETIME(), DoneOn = NULL WHERE CaptureID = @p1", captureID); err != nil {
 				return err

@@ -140,9 +140,9 @@ func (s *Source) objects(p *plan) ([]weir.Object, error) {
 func (s *Source) triggerObject(t weir.Table, id int32, text string) weir.Object {
 	trigger := ident(t.Schema) + "." + ident(triggerName(id))
 	enable := fmt.Sprintf("ALTER TABLE %s ENABLE TRIGGER %s", tableName(t), ident(triggerName(id)))
-	create := append(s.moduleSQL(text), enable)
+	create := append([]string{s.forgetBackfill(id)}, append(s.moduleSQL(text), enable)...)
 	if !s.made.babelfish {
-		create = []string{fmt.Sprintf(`DECLARE @weir_order_%[1]d TABLE (stmt varchar(10) NOT NULL, place varchar(10) NOT NULL);
+		create = []string{s.forgetBackfill(id), fmt.Sprintf(`DECLARE @weir_order_%[1]d TABLE (stmt varchar(10) NOT NULL, place varchar(10) NOT NULL);
 INSERT INTO @weir_order_%[1]d (stmt, place)
 SELECT e.type_desc, CASE WHEN e.is_first = 1 THEN 'First' ELSE 'Last' END
 FROM sys.trigger_events e WHERE e.object_id = OBJECT_ID(%[2]s) AND (e.is_first = 1 OR e.is_last = 1);
@@ -155,7 +155,6 @@ BEGIN
     DELETE FROM @weir_order_%[1]d WHERE stmt = @weir_stmt_%[1]d;
 END`, id, literal(trigger), literal(text)), enable}
 	}
-	create = append(create, s.forgetBackfill(id))
 	return weir.Object{
 		Kind: weir.Trigger, Name: triggerName(id), Table: t, Group: t, Create: create,
 		Drop:        []string{"DROP TRIGGER IF EXISTS " + trigger},
@@ -258,6 +257,7 @@ func (s *Source) registration(p *plan) weir.Object {
 		Kind: weir.Registration, Name: strconv.Itoa(id), Table: p.Table, Group: p.Table,
 		Fingerprint: registrationFingerprint(p.Capture, p.table.id, types),
 		Create: []string{
+			s.forgetBackfill(p.ID),
 			fmt.Sprintf(`IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d)
 INSERT INTO %[1]s (CaptureID, TableSchema, TableName, TableID, Kind, ChangeType, KeyColumns, KeyTypes, IsSet, RowKey, Tagging) VALUES (%[2]d, N'', N'', 0, 'plain', '', N'[]', N'[]', 0, N'[]', 'at once')`,
 				s.own("GI_Captures"), id),
@@ -265,7 +265,6 @@ INSERT INTO %[1]s (CaptureID, TableSchema, TableName, TableID, Kind, ChangeType,
 			fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d AND Queue NOT IN ('%s')", s.own("GI_CaptureQueues"), id, strings.Join(p.Queues, "', '")),
 		},
 	}
-	o.Create = append(o.Create, s.forgetBackfill(p.ID))
 	for _, q := range p.Queues {
 		o.Create = append(o.Create, fmt.Sprintf("IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d AND Queue = '%[3]s') INSERT INTO %[1]s (CaptureID, Queue) VALUES (%[2]d, '%[3]s')",
 			s.own("GI_CaptureQueues"), id, q))
@@ -300,13 +299,20 @@ func (s *Source) widening(p *plan, table string) []string {
 
 // forgetBackfill makes the next backfill begin anew: a table made again, a key
 // changed, a queue added, a trigger that was missing or disabled for a while
-// have rows that no trigger tagged.
+// have rows that no trigger tagged. It comes before all else: a chunk that is
+// under way holds the progress, and ends first; one that comes later finds what
+// is installed then.
 func (s *Source) forgetBackfill(id int32) string {
-	return fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Backfills"), id)
+	return fmt.Sprintf(`UPDATE %[1]s SET LastKey = NULL, Tagged = 0, StartedOn = SYSUTCDATETIME(), DoneOn = NULL WHERE CaptureID = %[2]d;
+IF NOT EXISTS (SELECT 1 FROM %[1]s WHERE CaptureID = %[2]d)
+INSERT INTO %[1]s (CaptureID, Tagged, StartedOn) VALUES (%[2]d, 0, SYSUTCDATETIME())`, s.own("GI_Backfills"), id)
 }
 
 func (s *Source) unregister(id int32) []string {
-	return []string{s.forgetBackfill(id), fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Captures"), id)}
+	return []string{
+		fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Backfills"), id),
+		fmt.Sprintf("DELETE FROM %s WHERE CaptureID = %d", s.own("GI_Captures"), id),
+	}
 }
 
 func registrationFingerprint(c *weir.Capture, id int64, keyTypes []string) string {
