@@ -31,6 +31,7 @@ const rewrites = [
 	[/\bWITH\s+CHECK\s+ADD\b/gi, 'ADD'],
 	[/\bUPDATE\s*\(\s*(\w+|\[(?:[^\]]|\]\])+\])\s*\)/gi, '1 = 1'],
 	[/(?<=\bDECLARE\s+@\w+\s+)(AS\s+)?(\w+|\[(?:[^\]]|\]\])+\])\s*\.\s*(\w+|\[(?:[^\]]|\]\])+\])/gi, 'INT'],
+	[/\bSET\s+TEXTSIZE\s+\d+/gi, 'SET ROWCOUNT 0'],
 	[/\bFOR\s+SYSTEM_TIME\s+(ALL|AS\s+OF\s+[@\w]+)/gi, ''],
 	[/\bDROP\s+COLUMN\s+IF\s+EXISTS\b/gi, 'DROP COLUMN'],
 	[/^[ \t]*(GRANT|DENY|REVOKE)\b[^;]*;/gim, ''],

@@ -97,7 +97,7 @@ func boolInt(b bool) int {
 // backfill appends the next keys to the inbox, and returns their number and the
 // last one.
 func (s *Source) backfill(ctx context.Context, t *session, p *plan, last []string, limit int) (int, []string, error) {
-	var columns, texts, order, sorted []string
+	var columns, texts, counts, order, sorted []string
 	var args []any
 	after := "1 = 1"
 	for i, c := range p.keyCols {
@@ -107,7 +107,7 @@ func (s *Source) backfill(ctx context.Context, t *session, p *plan, last []strin
 		if !ok {
 			return 0, nil, fmt.Errorf("key column %s has no text", c.Name)
 		}
-		texts = append(texts, text)
+		texts, counts = append(texts, text), append(counts, replacements(text))
 		if last != nil {
 			args = append(args, sql.Named(fmt.Sprintf("k%d", i+1), last[i]))
 		}
@@ -148,17 +148,26 @@ func (s *Source) backfill(ctx context.Context, t *session, p *plan, last []strin
 	text := pick + `;
 INSERT INTO ` + s.own("GI_Inbox") + ` (InstanceGUID, ChangeType, ChangedOn, ConceptGUID, OldPrimaryKey, CaptureID)
 SELECT ` + r.guid + ", @type, SYSUTCDATETIME(), " + r.concept + ", " + r.key + `, @id FROM #GI_Chunk r;
-SELECT (SELECT COUNT(*) FROM #GI_Chunk), ` + strings.Join(texts, ", ") + " FROM (SELECT TOP (1) r.* FROM #GI_Chunk r ORDER BY " + strings.Join(sorted, ", ") + `) r;
+SELECT (SELECT COUNT(*) FROM #GI_Chunk), ` + strings.Join(append(texts, counts...), ", ") + " FROM (SELECT TOP (1) r.* FROM #GI_Chunk r ORDER BY " + strings.Join(sorted, ", ") + `) r;
 DROP TABLE #GI_Chunk`
-	next := make([]string, len(texts))
+	next, replaced := make([]string, len(p.keyCols)), make([]int, len(p.keyCols))
 	var n int
 	dest := []any{&n}
 	for i := range next {
 		dest = append(dest, &next[i])
 	}
+	for i := range replaced {
+		dest = append(dest, &replaced[i])
+	}
 	err := t.QueryRowContext(ctx, s.spoken(text), args...).Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil, nil
+	}
+	for i, key := range next {
+		// It would not be found again, and rows behind it be left out.
+		if err == nil && strings.Count(key, replacement) != replaced[i] {
+			err = &weir.RowError{Table: p.Table.String(), Key: key, Column: p.keyCols[i].Name, Value: key, Err: errHalf, Hint: halfHint}
+		}
 	}
 	return n, next, err
 }

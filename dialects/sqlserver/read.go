@@ -103,6 +103,11 @@ func (s *Source) read(ctx context.Context, q queryer, snapshot bool, pull *weir.
 			return nil, err
 		}
 		out.Faults = append(out.Faults, g.splitKeys()...)
+		halves, err := s.halfKeys(ctx, q, pull.Queue, g)
+		if err != nil {
+			return nil, translate(err, weir.AtSource, "read", g.capture.Table.String())
+		}
+		out.Faults = append(out.Faults, halves...)
 		if len(g.items) == 0 {
 			continue
 		}
@@ -262,7 +267,10 @@ func (r *tableReader) run(ctx context.Context) error {
 	for i := range p.table.columns {
 		r.batch.Columns = append(r.batch.Columns, p.table.columns[i].Column)
 	}
-	return r.slice(ctx, 0, len(r.g.items))
+	if err := r.slice(ctx, 0, len(r.g.items)); err != nil {
+		return err
+	}
+	return r.halves(ctx)
 }
 
 // slice reads the items from..to-1; where a row is locked, in halves.
@@ -297,12 +305,10 @@ func (r *tableReader) slice(ctx context.Context, from, to int) error {
 	return r.slice(ctx, half, to)
 }
 
-// query reads the items from..to-1 by one statement. Of what it found, the
-// items that no longer fit go to rest.
-func (r *tableReader) query(ctx context.Context, from, to int) error {
-	p := r.g.plan
-	keys := make([]keyRow, 0, to-from)
-	for i := from; i < to; i++ {
+// given makes a table of the keys of some items: the key's values are made once,
+// so that the table's index is sought by them.
+func (r *tableReader) given(places []int) (text string, keys []keyRow) {
+	for _, i := range places {
 		k := keyRow{Place: int32(i)}
 		for j := range r.g.texts[i] {
 			text := r.s.listed(r.g.texts[i][j])
@@ -310,20 +316,32 @@ func (r *tableReader) query(ctx context.Context, from, to int) error {
 		}
 		keys = append(keys, k)
 	}
-	// The key's values are made once, so that the table's index is sought by them.
-	var values, list []string
-	for i, c := range p.keyCols {
+	var values []string
+	for i, c := range r.g.plan.keyCols {
 		name := fmt.Sprintf("K%d", i+1)
 		values = append(values, c.fromKeyText("k."+name)+" AS "+name)
-		list = append(list, c.readExpr("k."+name))
+	}
+	return "DROP TABLE IF EXISTS #GI_Read;\nSELECT k.Place, " + strings.Join(values, ", ") + " INTO #GI_Read FROM @keys k;\n", keys
+}
+
+// query reads the items from..to-1 by one statement. Of what it found, the
+// items that no longer fit go to rest.
+func (r *tableReader) query(ctx context.Context, from, to int) error {
+	p := r.g.plan
+	var places []int
+	for i := from; i < to; i++ {
+		places = append(places, i)
+	}
+	text, keys := r.given(places)
+	var list []string
+	for i, c := range p.keyCols {
+		list = append(list, c.readExpr(fmt.Sprintf("k.K%d", i+1)))
 	}
 	for i := range p.table.columns {
 		list = append(list, p.table.columns[i].readExpr("t."+ident(p.table.columns[i].Name)))
 	}
-	text := fmt.Sprintf(`DROP TABLE IF EXISTS #GI_Read;
-SELECT k.Place, %s INTO #GI_Read FROM @keys k;
-SELECT k.Place, CASE WHEN t.%s IS NULL THEN 0 ELSE 1 END, %s FROM #GI_Read k LEFT JOIN %s t ON %s ORDER BY k.Place`,
-		strings.Join(values, ", "), ident(p.keyCols[0].Name), strings.Join(list, ", "), tableName(p.Table), p.keyMatch("t", "k"))
+	text += fmt.Sprintf("SELECT k.Place, CASE WHEN t.%s IS NULL THEN 0 ELSE 1 END, %s FROM #GI_Read k LEFT JOIN %s t ON %s ORDER BY k.Place",
+		ident(p.keyCols[0].Name), strings.Join(list, ", "), tableName(p.Table), p.keyMatch("t", "k"))
 	// A key that is unique has an index, which is sought. A set's column may have
 	// none.
 	if !p.Set {
