@@ -198,11 +198,6 @@ func TestAdopt(t *testing.T) {
 		"DELETE FROM dbo.Articles WHERE ArticleGUID = '0D5F1C1E-70C5-4C7E-9B26-0E2E6C1B5A01'")
 	s.same("the changes", []string{"01 Instance Deleted", "02 Instance Inserted"}, s.list("SELECT RIGHT(CONVERT(varchar(36), InstanceGUID), 2) + ' ' + ChangeType FROM dbo.InstanceChanges ORDER BY 1"))
 
-	// weir does not know what the site's GI_LogEvent takes, and leaves it alone.
-	if _, err := s.db.ExecContext(ctx, "EXEC dbo.GI_InstanceChanged NULL, NULL, ''"); err == nil || !strings.Contains(err.Error(), "an instance GUID and a change type are needed") {
-		t.Errorf("a tag of no instance: %v", err)
-	}
-
 	// weir leaves as it came.
 	drop, err := triggers.PlanDrop(ctx, s.src, nil)
 	if err != nil {
@@ -216,6 +211,122 @@ func TestAdopt(t *testing.T) {
 	}
 	s.same("the columns", columnsBefore, s.list(columns))
 	s.same("the site's objects", objectsBefore, s.list(objects))
+}
+
+// TestAdopt_LogEvent: weir's GI_InstanceChanged tells the site's GI_LogEvent of
+// what is wrong, where its parameters are one text or two; and raises its own
+// error, whatever that one does.
+func TestAdopt_LogEvent(t *testing.T) {
+	const why = "weir: [dbo].[GI_InstanceChanged] cannot tag instance NULL, concept NULL, type Instance Inserted, old key NULL: an instance GUID and a change type are needed (error 51003)"
+	for _, c := range []struct{ name, parameters, body, logged, raised string }{
+		{"object and text", "@Object nvarchar(100), @Text nvarchar(max)", "INSERT INTO dbo.SiteLog (Line) VALUES (@Object + N' | ' + @Text)", "[dbo].[GI_InstanceChanged] | " + why, why},
+		{"text", "@Text varchar(8000)", "INSERT INTO dbo.SiteLog (Line) VALUES (@Text)", why, why},
+		{"fails", "@Object nvarchar(100), @Text nvarchar(max)", "RAISERROR(N'the log is full', 16, 1)", "", why + ". It is not logged: the log is full"},
+		{"a number first", "@Severity int, @Text nvarchar(4000)", "INSERT INTO dbo.SiteLog (Line) VALUES (@Text)", "", why},
+		{"three texts", "@A nvarchar(10), @B nvarchar(10), @C nvarchar(10)", "INSERT INTO dbo.SiteLog (Line) VALUES (@A)", "", why},
+		{"gives back", "@Text nvarchar(4000), @Line nvarchar(10) OUTPUT", "INSERT INTO dbo.SiteLog (Line) VALUES (@Text)", "", why},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "CREATE TABLE dbo.SiteLog (Line nvarchar(max) NULL)", "CREATE PROCEDURE dbo.GI_LogEvent "+c.parameters+" AS "+c.body)
+			definition := "SELECT CONCAT(o.object_id, ' ', m.definition) FROM sys.objects o JOIN sys.sql_modules m ON m.object_id = o.object_id WHERE o.object_id = OBJECT_ID('dbo.GI_LogEvent')"
+			before := s.list(definition)
+			for range 2 {
+				if _, err := s.src.Init(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.same("the site's procedure", before, s.list(definition))
+			// The caller catches the error, and commits.
+			s.exec(`SET XACT_ABORT OFF;
+BEGIN TRANSACTION;
+DECLARE @raised nvarchar(max);
+BEGIN TRY
+    EXEC dbo.GI_InstanceChanged NULL, NULL, 'Instance Inserted';
+END TRY
+BEGIN CATCH
+    SET @raised = ERROR_MESSAGE();
+END CATCH;
+INSERT INTO dbo.SiteLog (Line) VALUES (N'raised: ' + @raised);
+COMMIT TRANSACTION;`)
+			want := []string{"raised: " + c.raised}
+			if c.logged != "" {
+				want = append([]string{c.logged}, want...)
+			}
+			s.same("the log and the error", want, s.list("SELECT Line FROM dbo.SiteLog ORDER BY CASE WHEN Line LIKE N'raised:%' THEN 1 ELSE 0 END"))
+		})
+	}
+}
+
+// TestAdopt_InstanceChanged: the site's own GI_InstanceChanged stays, and weir
+// pulls what it tags.
+func TestAdopt_InstanceChanged(t *testing.T) {
+	ctx := context.Background()
+	const article = "0d5f1c1e-70c5-4c7e-9b26-0e2e6c1b5a01"
+	s := newSite(t, siteObjects[0], siteObjects[1], "INSERT INTO dbo.Articles VALUES ('"+article+"', N'a')",
+		`CREATE PROCEDURE dbo.GI_InstanceChanged @InstanceGUID uniqueidentifier, @ConceptGUID uniqueidentifier, @ChangeType varchar(40), @OldPrimaryKey varchar(500) = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    UPDATE dbo.InstanceChanges SET ChangedOn = SYSUTCDATETIME(), PullGUID = NULL WHERE InstanceGUID = @InstanceGUID AND ChangeType = @ChangeType;
+    IF @@ROWCOUNT = 0
+        INSERT INTO dbo.InstanceChanges (InstanceGUID, ChangeType, ChangedOn, PullGUID, ConceptGUID, OldPrimaryKey)
+        VALUES (@InstanceGUID, @ChangeType, SYSUTCDATETIME(), NULL, @ConceptGUID, @OldPrimaryKey);
+    RETURN 0;
+END`)
+	definition := "SELECT CONCAT(o.object_id, ' ', m.definition) FROM sys.objects o JOIN sys.sql_modules m ON m.object_id = o.object_id WHERE o.object_id = OBJECT_ID('dbo.GI_InstanceChanged')"
+	before := s.list(definition)
+	for range 2 {
+		if _, err := s.src.Init(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan, _, err := triggers.PlanFor(ctx, s.src, []weir.CaptureSpec{{Table: weir.ParseTable("dbo.Articles"), InstanceGUID: "ArticleGUID", ConceptGUID: siteConcept}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := triggers.Apply(ctx, s.src, plan, nil); err != nil {
+		t.Fatal(err)
+	}
+	tag := "EXEC dbo.GI_InstanceChanged '" + article + "', '" + siteConcept + "', 'Instance Inserted'"
+	pull := func(what string) *weir.Pull {
+		t.Helper()
+		p, err := s.src.Claim(ctx, weir.ClaimRequest{PullGUID: weir.NewGUID(), Queue: weir.DefaultQueue, Name: "site", Puller: "test", Limit: 10, Lease: time.Minute})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		r, err := s.src.Read(ctx, p, weir.ReadRequest{Encoding: weir.EncodingText})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if len(r.Batch.Tables) != 1 || len(r.Batch.Tables[0].Items) != 1 || len(r.Batch.Tables[0].Items[0].Rows) != 1 || string(r.Batch.Tables[0].Items[0].Rows[0][1]) != "a" {
+			t.Errorf("%s: weir read %+v, want the article", what, r.Batch.Tables)
+		}
+		return p
+	}
+	s.exec(tag)
+	first := pull("what the site tagged")
+	s.exec(tag) // anew, while it is in flight
+	if r, err := s.src.Settle(ctx, first.PullGUID); err != nil || r.Settled != 0 {
+		t.Errorf("settle: %+v, %v, want the change kept that was tagged anew", r, err)
+	}
+	if _, err := s.src.Settle(ctx, pull("what it tagged anew").PullGUID); err != nil {
+		t.Fatal(err)
+	}
+	s.same("the queue", nil, s.list("SELECT ChangeType FROM dbo.InstanceChanges"))
+
+	drop, err := triggers.PlanDrop(ctx, s.src, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := triggers.Apply(ctx, s.src, drop, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.src.Down(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.same("the site's procedure", before, s.list(definition))
+	s.exec(tag)
 }
 
 // TestAdopt_OldPuller: the site's puller and weir's take no change from each

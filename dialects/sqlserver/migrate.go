@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -61,11 +62,17 @@ func (s *Source) Init(ctx context.Context) (uint, error) {
 		if err != nil {
 			return err
 		}
+		log := logObjectAndText
+		if foreign["GI_LogEvent"] {
+			if log, err = s.logCall(ctx, t); err != nil {
+				return err
+			}
+		}
 		for _, name := range routines {
 			if foreign[name] {
 				continue
 			}
-			text, err := s.routine(name, !foreign["GI_LogEvent"])
+			text, err := s.routine(name, log)
 			if err != nil {
 				return err
 			}
@@ -281,12 +288,61 @@ func (s *Source) names() names {
 	return names{ident(s.schema), strings.ReplaceAll(ident(s.schema), "'", "''"), strings.ReplaceAll(s.schema, "'", "''")}
 }
 
-func (s *Source) routine(name string, logs bool) (string, error) {
+// How many texts GI_LogEvent is called with: the object and the message, the
+// message alone, or not at all.
+const (
+	logNothing = iota
+	logText
+	logObjectAndText
+)
+
+// logCall finds out how the site's own GI_LogEvent can be called, by its
+// parameters: one text or two, and nothing else.
+func (s *Source) logCall(ctx context.Context, q queryer) (int, error) {
+	rows, err := q.QueryContext(ctx, "EXEC sys.sp_sproc_columns @procedure_name = N'GI_LogEvent', @procedure_owner = @p1, @fUsePattern = 0", s.schema)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return 0, err
+	}
+	row, dest := make([]any, len(columns)), make([]any, len(columns))
+	for i := range row {
+		dest[i] = &row[i]
+	}
+	is := func(column string, among ...int64) bool {
+		i := slices.IndexFunc(columns, func(name string) bool { return strings.EqualFold(name, column) })
+		n, _ := row[max(i, 0)].(int64)
+		return i >= 0 && slices.Contains(among, n)
+	}
+	texts := 0
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return 0, err
+		}
+		const returned, in = 5, 1
+		switch {
+		case is("COLUMN_TYPE", returned):
+		case is("COLUMN_TYPE", in) && is("DATA_TYPE", -10, -9, -8, -1, 1, 12): // ODBC's numbers of texts
+			texts++
+		default:
+			return logNothing, nil
+		}
+	}
+	if err := rows.Err(); err != nil || texts > logObjectAndText {
+		return logNothing, err
+	}
+	return texts, nil
+}
+
+func (s *Source) routine(name string, log int) (string, error) {
 	text, err := s.render("queue/"+strings.ToLower(name)+".sql", struct {
 		names
-		Logs bool
+		Log  int
 		Tags tagArgs
-	}{s.names(), logs, s.tagArgs(weir.DefaultQueue, "@tags")})
+	}{s.names(), log, s.tagArgs(weir.DefaultQueue, "@tags")})
 	return mark + "\n" + text, err
 }
 

@@ -51,8 +51,8 @@ func TestRendered(t *testing.T) {
 	for _, made := range []server{{}, {snapshots: true}, {babelfish: true}} {
 		s := &Source{schema: "weir o'neil]", made: &made}
 		for _, name := range routines {
-			for _, logs := range []bool{false, true} {
-				write(name, must(s.routine(name, logs)))
+			for _, log := range []int{logNothing, logText, logObjectAndText} {
+				write(name, must(s.routine(name, log)))
 			}
 		}
 		for _, queue := range []string{weir.DefaultQueue, "other"} {

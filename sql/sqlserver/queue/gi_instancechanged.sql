@@ -3,7 +3,8 @@
 -- The queues: those of the captures of the concept; the default queue where there is none.
 -- It tags the default queue at once, other queues by the inbox; at SNAPSHOT all by the inbox: an old snapshot must not meet
 -- the puller's writes.
--- A failure is logged by GI_LogEvent where the transaction can still be written. Such a row lives if the caller commits, or
+-- A failure is logged by GI_LogEvent where the transaction can still be written: what is wrong in the call, unless the
+-- caller has XACT_ABORT ON, and anything outside a transaction. Such a row lives if the caller commits, or
 -- had no transaction; it goes with a rollback, and a doomed transaction takes none. So the error's text is the whole story.
 CREATE OR ALTER PROCEDURE {{.Schema}}.[GI_InstanceChanged]
     @InstanceGUID  uniqueidentifier,
@@ -14,7 +15,6 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET ROWCOUNT 0;
-    SET XACT_ABORT ON;
     BEGIN TRY
         IF @InstanceGUID IS NULL OR COALESCE(@ChangeType, N'') = N''
             THROW 51003, N'an instance GUID and a change type are needed', 1;
@@ -32,6 +32,8 @@ BEGIN
                        FROM sys.columns c
                        WHERE c.object_id = OBJECT_ID(N'{{.SchemaText}}.[InstanceChanges]') AND c.name = N'OldPrimaryKey' AND c.system_type_id <> 231)
             THROW 51003, N'the old primary key has characters that the column OldPrimaryKey does not hold', 1;
+        -- From here on an error dooms the transaction: half a tag must not be committed.
+        SET XACT_ABORT ON;
         DECLARE @inbox bit;
         SET @inbox = 0;
         IF EXISTS (SELECT 1 FROM sys.dm_exec_sessions s WHERE s.session_id = @@SPID AND s.transaction_isolation_level = 5)
@@ -64,9 +66,14 @@ BEGIN
                    + N', concept ' + COALESCE(CONVERT(nvarchar(36), @ConceptGUID), N'NULL') + N', type ' + COALESCE(LEFT(@ChangeType, 60), N'NULL')
                    + N', old key ' + COALESCE(LEFT(@OldPrimaryKey, 200), N'NULL') + N': ' + LEFT(ERROR_MESSAGE(), 1000)
                    + N' (error ' + CONVERT(nvarchar(12), ERROR_NUMBER()) + N')';
-{{- if .Logs}}
+{{- if .Log}}
         IF XACT_STATE() <> -1
-            EXEC {{.Schema}}.[GI_LogEvent] N'{{.SchemaText}}.[GI_InstanceChanged]', @story;
+        BEGIN TRY
+            EXEC {{.Schema}}.[GI_LogEvent] {{if eq .Log 2}}N'{{.SchemaText}}.[GI_InstanceChanged]', {{end}}@story;
+        END TRY
+        BEGIN CATCH
+            SET @story = @story + N'. It is not logged: ' + LEFT(ERROR_MESSAGE(), 300);
+        END CATCH;
 {{- end}}
         THROW 51003, @story, 1;
     END CATCH;
