@@ -397,6 +397,9 @@ func chinookLine(t *testing.T, from, to *database, hop int) {
 	if n := l.left(t); n != 0 {
 		t.Errorf("%d changes and pulls are left", n)
 	}
+	if found := l.verify(t); len(found) > 0 {
+		t.Errorf("verify finds these to differ: %q", found)
+	}
 }
 
 // drainAll drains until nothing waits; pulls that an outage left over are

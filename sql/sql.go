@@ -4,7 +4,7 @@ package sql
 
 import "embed"
 
-// FS holds <engine>/migrations, <engine>/tagging, <engine>/queue and
+// FS holds <engine>/migrations, <engine>/tagging, <engine>/queue, <engine>/verify and
 // <engine>/apply.
 //
 //go:embed postgres sqlite sqlserver

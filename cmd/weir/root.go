@@ -37,7 +37,7 @@ type app struct {
 
 // commands are added to the root in this order.
 var commands = []func(*app) *cobra.Command{
-	initCommand, triggersCommand, backfillCommand, pullCommand, runCommand,
+	initCommand, triggersCommand, backfillCommand, pullCommand, runCommand, verifyCommand,
 	statusCommand, queueCommand, demoCommand, configCommand, versionCommand,
 }
 

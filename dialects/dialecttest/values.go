@@ -3,10 +3,12 @@ package dialecttest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/puller"
 )
 
 // Value is one value on its way from one engine to another: a line of a table
@@ -126,6 +128,8 @@ func bring(t *testing.T, s *source, tg *target, table string, enc weir.Encoding,
 		}
 	}
 
+	verified(t, s, tg, table, faults)
+
 	sent, came := map[string]string{}, map[string]string{}
 	for d, rows := range map[*database]map[string]string{s.database: sent, tg.database: came} {
 		if d == tg.database && len(faults) == len(values) {
@@ -154,6 +158,31 @@ func bring(t *testing.T, s *source, tg *target, table string, enc weir.Encoding,
 		case got != want:
 			t.Errorf("%s %.100s: arrived as %q, want %q", v.Type+" "+v.Into, v.Literal, got, want)
 		}
+	}
+}
+
+// verified compares both sides by digests: what was refused is missing, and
+// nothing else differs.
+func verified(t *testing.T, s *source, tg *target, table string, faults map[string]*weir.RowError) {
+	from, ok := s.Source.(puller.Verifiable)
+	to, can := tg.Target.(puller.Verifiable)
+	if !ok || !can {
+		return
+	}
+	v, err := puller.Verify(t.Context(), from, to, s.capture(table, ""))
+	if err != nil {
+		t.Errorf("Verify: %v", err)
+		return
+	}
+	got, want := map[string]string{}, map[string]string{}
+	for _, d := range v.Differing {
+		got[d.Key[0]] = d.How
+	}
+	for id := range faults {
+		want[id] = puller.Missing
+	}
+	if !maps.Equal(got, want) || len(got) != len(v.Differing) || v.SourceRows != v.TargetRows+int64(len(faults)) {
+		t.Errorf("Verify found %v (%d and %d rows), want %v; left out: %v", got, v.SourceRows, v.TargetRows, want, v.LeftOut)
 	}
 }
 

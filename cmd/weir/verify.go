@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-cdc/weir"
+	"github.com/weir-cdc/weir/dialects"
+	"github.com/weir-cdc/weir/internal/config"
+	"github.com/weir-cdc/weir/puller"
+)
+
+// shownKeys is how many differing keys of a table are printed for a person.
+const shownKeys = 20
+
+// verification is what weir verify prints as JSON.
+type verification struct {
+	Pull      string             `json:"pull"`
+	Differing int                `json:"differing"`
+	Tables    []*puller.Verified `json:"tables"`
+}
+
+func verifyCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify NAME",
+		Short: "Compare the target of a pull with the source",
+		Long: `Compare the rows of a pull's tables at the source with those at the target, by
+digests that each side computes, and list the keys that differ. Nothing is
+changed. Each table is scanned once on each side, twice where it differs.
+A change that waits to be pulled is a difference, too: run weir pull before.
+Exit code 3 while something differs.`,
+		Example: `  weir verify warehouse
+  weir verify warehouse --json`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) (err error) {
+				_, place, err := c.Pull(args[0])
+				if err != nil {
+					return err
+				}
+				t, err := openTarget(ctx, c, place)
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, t.Close()) }()
+				v, err := a.verify(ctx, c, place, s, t)
+				if err != nil {
+					return locate(c, place, err)
+				}
+				if asJSON {
+					err = printJSON(a.stdout, v)
+				} else {
+					err = a.printVerification(v)
+				}
+				if err == nil && v.Differing > 0 {
+					err = &weir.DriftError{Object: "pull " + v.Pull, Err: fmt.Errorf("%s of the target differ from the source", count(v.Differing, "key")),
+						Hint: "weir pull " + v.Pull + ", if changes wait; docs/verify.md says how to repair the others"}
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) verify(ctx context.Context, c *config.Config, place int, s dialects.Source, t weir.Target) (*verification, error) {
+	p := &c.Pulls[place]
+	source, ok := s.(puller.Verifiable)
+	if !ok {
+		return nil, &weir.ConfigError{Key: "source.url", Err: errors.New("weir verify does not support SQL Server yet"), Hint: "a source of PostgreSQL or SQLite"}
+	}
+	target, ok := t.(puller.Verifiable)
+	if !ok {
+		return nil, &weir.ConfigError{Key: "target.url", Err: errors.New("weir verify does not support SQL Server yet"), Hint: "a target of PostgreSQL or SQLite"}
+	}
+	captures, err := verified(ctx, c, place, s)
+	if err != nil {
+		return nil, err
+	}
+	out := &verification{Pull: p.Name, Tables: []*puller.Verified{}}
+	for _, cp := range captures {
+		a.log.Debug("verify", "pull", p.Name, "table", cp.Table.String())
+		v, err := puller.Verify(ctx, source, target, cp)
+		if err != nil {
+			return nil, err
+		}
+		out.Differing += len(v.Differing)
+		out.Tables = append(out.Tables, v)
+	}
+	return out, nil
+}
+
+// verified are the captures whose changes the pull takes, by table. A pull that
+// takes some changes of a table only does not make it equal to the source.
+func verified(ctx context.Context, c *config.Config, place int, s weir.Source) ([]*weir.Capture, error) {
+	p := &c.Pulls[place]
+	ids, err := captureIDs(ctx, c, place, s)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.ChangeTypes) > 0 || len(p.Concepts) > 0 {
+		key := "concepts"
+		if len(p.ChangeTypes) > 0 {
+			key = "change_types"
+		}
+		return nil, c.Fault(fmt.Sprintf("pulls[%d].%s", place, key), errors.New("weir verify cannot compare a pull that takes a part of the changes"), "a pull that chooses by captures")
+	}
+	all, err := s.Captures(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.DeleteFunc(all, func(x *weir.Capture) bool {
+		return len(ids) > 0 && !slices.Contains(ids, x.ID) || !slices.Contains(x.Queues, p.Queue)
+	})
+	if len(out) == 0 {
+		return nil, &weir.ConfigError{Key: "source", Err: fmt.Errorf("no capture is installed whose changes go to the queue %q", p.Queue), Hint: "weir triggers apply"}
+	}
+	slices.SortFunc(out, func(a, b *weir.Capture) int {
+		return strings.Compare(a.Table.String()+"\x00"+a.ChangeType, b.Table.String()+"\x00"+b.ChangeType)
+	})
+	return out, nil
+}
+
+func (a *app) printVerification(v *verification) error {
+	out := newTable(a.stdout, "TABLE", "SOURCE", "TARGET", "DIFFERING")
+	for _, t := range v.Tables {
+		out.row(t.Table, t.SourceRows, t.TargetRows, len(t.Differing))
+	}
+	if err := out.flush(); err != nil {
+		return err
+	}
+	for _, t := range v.Tables {
+		for i, d := range t.Differing {
+			if i == shownKeys {
+				fmt.Fprintf(a.stdout, "%s: and %d more; --json lists all\n", clean(t.Table), len(t.Differing)-i)
+				break
+			}
+			fmt.Fprintf(a.stdout, "%s %s: %s\n", clean(t.Table), clean(strings.Join(d.Key, ", ")), d.How)
+		}
+		for _, l := range t.LeftOut {
+			fmt.Fprintf(a.stdout, "%s: column %s was not compared: %s\n", clean(t.Table), clean(l.Column), clean(l.Why))
+		}
+	}
+	return nil
+}
