@@ -3,6 +3,7 @@ package dialects_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-cdc/weir"
@@ -76,7 +77,17 @@ func TestKeys_FromPostgres(t *testing.T) {
 			for i, k := range keys {
 				source.exec(t, fmt.Sprintf("insert into k%d values (%s, 1), (%s, 1)", i, k.one, k.two))
 			}
+			if !hand {
+				// A change is known by its key, whatever the key's type.
+				waiting := l.verify(t)
+				if settled := slices.DeleteFunc(slices.Clone(waiting), func(s string) bool { return strings.HasSuffix(s, " unsettled") }); len(settled) > 0 || len(waiting) != 2*len(keys) {
+					t.Errorf("while %d changes wait verify finds %d keys, of which these differ: %q", 2*len(keys), len(waiting), settled)
+				}
+			}
 			drain()
+			if found := l.verify; !hand && len(found(t)) > 0 {
+				t.Errorf("after the pull these differ: %q", found(t))
+			}
 			for i := range keys {
 				source.exec(t, fmt.Sprintf("update k%d set v = 2", i))
 			}

@@ -15,7 +15,7 @@ import (
 // verify returns what differs, as "table key how".
 func (l *line) verify(t *testing.T) []string {
 	t.Helper()
-	source, ok := l.source.(puller.Verifiable)
+	source, ok := l.source.(puller.VerifySource)
 	target, can := l.target.(puller.Verifiable)
 	if !ok || !can {
 		return nil
@@ -26,7 +26,7 @@ func (l *line) verify(t *testing.T) []string {
 	}
 	var found []string
 	for _, c := range captures {
-		v, err := puller.Verify(t.Context(), source, target, c)
+		v, err := puller.Verify(t.Context(), source, target, c, weir.DefaultQueue, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,6 +35,9 @@ func (l *line) verify(t *testing.T) []string {
 		}
 		for _, d := range v.Differing {
 			found = append(found, c.Table.Name+" "+strings.Join(d.Key, ",")+" "+d.How)
+		}
+		for _, d := range v.Unsettled {
+			found = append(found, c.Table.Name+" "+strings.Join(d.Key, ",")+" unsettled")
 		}
 	}
 	slices.Sort(found)
@@ -85,6 +88,12 @@ func TestVerify_Modes(t *testing.T) {
 					want := []string{"members " + one + " changed", "pairs ',',2 missing", "pairs it's,1 changed", "pairs moved,2 extra"}
 					if found := l.verify(t); !slices.Equal(found, want) {
 						t.Errorf("found %q, want %q", found, want)
+					}
+					// What waits to be pulled is under way: changed, deleted and new.
+					source.exec(t, `update pairs set v = 8 where b = 1`, `delete from pairs where b = 4`, `insert into pairs values ('new', 5, 1)`, `update members set v = 'd' where id = 2`)
+					want = []string{"members " + one + " unsettled", "pairs ',',2 missing", "pairs it's,1 unsettled", "pairs moved,2 extra", "pairs new,5 unsettled", `pairs ü"\,4 unsettled`}
+					if found := l.verify(t); !slices.Equal(found, want) {
+						t.Errorf("while changes wait found %q, want %q", found, want)
 					}
 				})
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-cdc/weir"
 )
@@ -21,6 +22,14 @@ type Verifiable interface {
 	VerifyBuckets(ctx context.Context, c *weir.Capture, q weir.Comparison) ([]weir.BucketDigest, error)
 	// VerifyKeys digests the rows of the buckets by key, in no order.
 	VerifyKeys(ctx context.Context, c *weir.Capture, q weir.Comparison, buckets []int) ([]weir.KeyDigest, error)
+}
+
+// VerifySource is the source's side.
+type VerifySource interface {
+	Verifiable
+	// VerifyWaiting calls f with the canonical key of each change of the capture
+	// that waits or is in flight in the queue, or is in the inbox.
+	VerifyWaiting(ctx context.Context, c *weir.Capture, queue string, q weir.Comparison, f func(key []string)) error
 }
 
 // Difference is a key whose rows differ.
@@ -51,7 +60,9 @@ type Verified struct {
 	SourceRows int64        `json:"source_rows"`
 	TargetRows int64        `json:"target_rows"`
 	Differing  []Difference `json:"differing"` // by key
-	LeftOut    []LeftOut    `json:"left_out,omitempty"`
+	// Unsettled are keys that seem to differ while a change of them is under way.
+	Unsettled []Difference `json:"unsettled"`
+	LeftOut   []LeftOut    `json:"left_out,omitempty"`
 }
 
 // Of the buckets, those that differ are read key by key, so many rows of both
@@ -62,10 +73,13 @@ const (
 )
 
 // Verify compares a capture's rows at the source with those at the target, by
-// digests that each side computes, and changes nothing. What is changed at the
-// source while it runs, or waits to be pulled, may be among the differences.
-func Verify(ctx context.Context, source, target Verifiable, c *weir.Capture) (*Verified, error) {
-	out := &Verified{Table: c.Table.String(), ChangeType: c.ChangeType, Differing: []Difference{}}
+// digests that each side computes, and changes nothing. A key that differs is
+// read again, and reported only when no change of it was in the queue or the
+// inbox before and after, and the source's row stayed as it was meanwhile;
+// changes that are under way are waited for, for each part of the table at most
+// wait long.
+func Verify(ctx context.Context, source VerifySource, target Verifiable, c *weir.Capture, queue string, wait time.Duration) (*Verified, error) {
+	out := &Verified{Table: c.Table.String(), ChangeType: c.ChangeType, Differing: []Difference{}, Unsettled: []Difference{}}
 	q, err := out.comparison(ctx, source, target, c)
 	if err != nil {
 		return nil, err
@@ -78,19 +92,92 @@ func Verify(ctx context.Context, source, target Verifiable, c *weir.Capture) (*V
 	if err != nil {
 		return nil, err
 	}
+	s := &rereading{source: source, target: target, capture: c, queue: queue, q: q}
 	for _, part := range out.differing(here, there) {
-		here, err := source.VerifyKeys(ctx, c, q, part)
+		settled, unsettled, err := s.run(ctx, part, wait)
 		if err != nil {
 			return nil, err
 		}
-		there, err := target.VerifyKeys(ctx, c, q, part)
-		if err != nil {
-			return nil, err
-		}
-		out.Differing = append(out.Differing, differences(here, there)...)
+		out.Differing, out.Unsettled = append(out.Differing, settled...), append(out.Unsettled, unsettled...)
 	}
-	slices.SortFunc(out.Differing, func(a, b Difference) int { return slices.Compare(a.Key, b.Key) })
+	for _, list := range [][]Difference{out.Differing, out.Unsettled} {
+		slices.SortFunc(list, func(a, b Difference) int { return slices.Compare(a.Key, b.Key) })
+	}
 	return out, nil
+}
+
+// rereading tells the differences of some buckets from changes under way.
+type rereading struct {
+	source  VerifySource
+	target  Verifiable
+	capture *weir.Capture
+	queue   string
+	q       weir.Comparison
+}
+
+func (s *rereading) run(ctx context.Context, part []int, wait time.Duration) (settled, unsettled []Difference, err error) {
+	began := time.Now()
+	for {
+		found, moving, err := s.read(ctx, part)
+		if err != nil {
+			return nil, nil, err
+		}
+		unsettled = unsettled[:0]
+		settled = settled[:0]
+		for _, d := range found {
+			if moving[s.id(d.Key)] {
+				unsettled = append(unsettled, d)
+			} else {
+				settled = append(settled, d)
+			}
+		}
+		if len(unsettled) == 0 || time.Since(began) >= wait {
+			return settled, unsettled, nil
+		}
+		select {
+		case <-time.After(min(time.Second, wait)):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// read compares the buckets key by key, and returns what differs and which keys
+// may be on their way: those of a change that was there before or after, and
+// those whose row the source changed between.
+func (s *rereading) read(ctx context.Context, part []int) (found []Difference, moving map[string]bool, err error) {
+	moving = map[string]bool{}
+	waiting := func() error {
+		return s.source.VerifyWaiting(ctx, s.capture, s.queue, s.q, func(key []string) { moving[s.id(key)] = true })
+	}
+	if err := waiting(); err != nil {
+		return nil, nil, err
+	}
+	before, err := s.source.VerifyKeys(ctx, s.capture, s.q, part)
+	if err != nil {
+		return nil, nil, err
+	}
+	there, err := s.target.VerifyKeys(ctx, s.capture, s.q, part)
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := s.source.VerifyKeys(ctx, s.capture, s.q, part)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range differences(before, after) {
+		moving[s.id(d.Key)] = true
+	}
+	return differences(after, there), moving, waiting()
+}
+
+// id is a key as one text. A GUID may be spelled in more than one way.
+func (s *rereading) id(key []string) string {
+	id := keyID(key)
+	if s.capture.Kind != weir.Plain {
+		id = strings.ToLower(strings.ReplaceAll(key[0], "-", ""))
+	}
+	return id
 }
 
 // comparison decides how the columns of both sides are compared.
@@ -171,22 +258,23 @@ func (v *Verified) differing(here, there []weir.BucketDigest) [][]int {
 	return parts
 }
 
-func differences(here, there []weir.KeyDigest) []Difference {
-	id := func(d weir.KeyDigest) string {
-		var b strings.Builder
-		for _, k := range d.Key {
-			fmt.Fprintf(&b, "%d:%s", len(k), k)
-		}
-		return b.String()
+func keyID(key []string) string {
+	var b strings.Builder
+	for _, k := range key {
+		fmt.Fprintf(&b, "%d:%s", len(k), k)
 	}
+	return b.String()
+}
+
+func differences(here, there []weir.KeyDigest) []Difference {
 	at := make(map[string]weir.KeyDigest, len(there))
 	for _, d := range there {
-		at[id(d)] = d
+		at[keyID(d.Key)] = d
 	}
 	var out []Difference
 	for _, d := range here {
-		t, found := at[id(d)]
-		delete(at, id(d))
+		t, found := at[keyID(d.Key)]
+		delete(at, keyID(d.Key))
 		switch {
 		case !found:
 			out = append(out, Difference{d.Key, Missing})

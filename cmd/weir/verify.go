@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,18 +23,21 @@ const shownKeys = 20
 type verification struct {
 	Pull      string             `json:"pull"`
 	Differing int                `json:"differing"`
+	Unsettled int                `json:"unsettled"`
 	Tables    []*puller.Verified `json:"tables"`
 }
 
 func verifyCommand(a *app) *cobra.Command {
 	var asJSON bool
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "verify NAME",
 		Short: "Compare the target of a pull with the source",
 		Long: `Compare the rows of a pull's tables at the source with those at the target, by
 digests that each side computes, and list the keys that differ. Nothing is
-changed. Each table is scanned once on each side, twice where it differs.
-A change that waits to be pulled is a difference, too: run weir pull before.
+changed. Each table is scanned once on each side, and again where it differs.
+A key that differs while a change of it waits or is in flight is read again until
+the change has arrived, or --wait is over; then it is unsettled, and listed apart.
 Exit code 3 while something differs.`,
 		Example: `  weir verify warehouse
   weir verify warehouse --json`,
@@ -49,7 +53,7 @@ Exit code 3 while something differs.`,
 					return err
 				}
 				defer func() { err = errors.Join(err, t.Close()) }()
-				v, err := a.verify(ctx, c, place, s, t)
+				v, err := a.verify(ctx, c, place, s, t, wait)
 				if err != nil {
 					return locate(c, place, err)
 				}
@@ -60,19 +64,20 @@ Exit code 3 while something differs.`,
 				}
 				if err == nil && v.Differing > 0 {
 					err = &weir.DriftError{Object: "pull " + v.Pull, Err: fmt.Errorf("%s of the target differ from the source", count(v.Differing, "key")),
-						Hint: "weir pull " + v.Pull + ", if changes wait; docs/verify.md says how to repair the others"}
+						Hint: "docs/verify.md says how to repair them"}
 				}
 				return err
 			})
 		},
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 10*time.Second, "how long to wait for changes that are under way")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, c *config.Config, place int, s dialects.Source, t weir.Target) (*verification, error) {
+func (a *app) verify(ctx context.Context, c *config.Config, place int, s dialects.Source, t weir.Target, wait time.Duration) (*verification, error) {
 	p := &c.Pulls[place]
-	source, ok := s.(puller.Verifiable)
+	source, ok := s.(puller.VerifySource)
 	if !ok {
 		return nil, &weir.ConfigError{Key: "source.url", Err: errors.New("weir verify does not support SQL Server yet"), Hint: "a source of PostgreSQL or SQLite"}
 	}
@@ -87,11 +92,12 @@ func (a *app) verify(ctx context.Context, c *config.Config, place int, s dialect
 	out := &verification{Pull: p.Name, Tables: []*puller.Verified{}}
 	for _, cp := range captures {
 		a.log.Debug("verify", "pull", p.Name, "table", cp.Table.String())
-		v, err := puller.Verify(ctx, source, target, cp)
+		v, err := puller.Verify(ctx, source, target, cp, p.Queue, wait)
 		if err != nil {
 			return nil, err
 		}
 		out.Differing += len(v.Differing)
+		out.Unsettled += len(v.Unsettled)
 		out.Tables = append(out.Tables, v)
 	}
 	return out, nil
@@ -129,24 +135,29 @@ func verified(ctx context.Context, c *config.Config, place int, s weir.Source) (
 }
 
 func (a *app) printVerification(v *verification) error {
-	out := newTable(a.stdout, "TABLE", "SOURCE", "TARGET", "DIFFERING")
+	out := newTable(a.stdout, "TABLE", "SOURCE", "TARGET", "DIFFERING", "UNSETTLED")
 	for _, t := range v.Tables {
-		out.row(t.Table, t.SourceRows, t.TargetRows, len(t.Differing))
+		out.row(t.Table, t.SourceRows, t.TargetRows, len(t.Differing), len(t.Unsettled))
 	}
 	if err := out.flush(); err != nil {
 		return err
 	}
 	for _, t := range v.Tables {
-		for i, d := range t.Differing {
-			if i == shownKeys {
-				fmt.Fprintf(a.stdout, "%s: and %d more; --json lists all\n", clean(t.Table), len(t.Differing)-i)
-				break
-			}
-			fmt.Fprintf(a.stdout, "%s %s: %s\n", clean(t.Table), clean(strings.Join(d.Key, ", ")), d.How)
-		}
+		a.printKeys(t.Table, "", t.Differing)
+		a.printKeys(t.Table, ", unsettled", t.Unsettled)
 		for _, l := range t.LeftOut {
 			fmt.Fprintf(a.stdout, "%s: column %s was not compared: %s\n", clean(t.Table), clean(l.Column), clean(l.Why))
 		}
 	}
 	return nil
+}
+
+func (a *app) printKeys(table, more string, list []puller.Difference) {
+	for i, d := range list {
+		if i == shownKeys {
+			fmt.Fprintf(a.stdout, "%s: and %d more%s; --json lists all\n", clean(table), len(list)-i, more)
+			return
+		}
+		fmt.Fprintf(a.stdout, "%s %s: %s%s\n", clean(table), clean(strings.Join(d.Key, ", ")), d.How, more)
+	}
 }

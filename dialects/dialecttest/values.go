@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,24 +165,24 @@ func bring(t *testing.T, s *source, tg *target, table string, enc weir.Encoding,
 // verified compares both sides by digests: what was refused is missing, and
 // nothing else differs.
 func verified(t *testing.T, s *source, tg *target, table string, faults map[string]*weir.RowError) {
-	from, ok := s.Source.(puller.Verifiable)
+	from, ok := s.Source.(puller.VerifySource)
 	to, can := tg.Target.(puller.Verifiable)
 	if !ok || !can {
 		return
 	}
-	v, err := puller.Verify(t.Context(), from, to, s.capture(table, ""))
+	v, err := puller.Verify(t.Context(), from, to, s.capture(table, ""), weir.DefaultQueue, 0)
 	if err != nil {
 		t.Errorf("Verify: %v", err)
 		return
 	}
 	got, want := map[string]string{}, map[string]string{}
-	for _, d := range v.Differing {
+	for _, d := range slices.Concat(v.Differing, v.Unsettled) { // nothing is settled here
 		got[d.Key[0]] = d.How
 	}
 	for id := range faults {
 		want[id] = puller.Missing
 	}
-	if !maps.Equal(got, want) || len(got) != len(v.Differing) || v.SourceRows != v.TargetRows+int64(len(faults)) {
+	if !maps.Equal(got, want) || len(got) != len(v.Differing)+len(v.Unsettled) || v.SourceRows != v.TargetRows+int64(len(faults)) {
 		t.Errorf("Verify found %v (%d and %d rows), want %v; left out: %v", got, v.SourceRows, v.TargetRows, want, v.LeftOut)
 	}
 }

@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,6 +69,74 @@ func (s *Source) VerifyKeys(ctx context.Context, c *weir.Capture, q weir.Compari
 	}
 	out, err := keyDigests(ctx, s.pool, p.table, "", q, buckets)
 	return out, translate(err, weir.AtSource, "verify", c.Table.String())
+}
+
+// VerifyWaiting calls f with the key of each change of the capture in the queue
+// and in the inbox, in one snapshot.
+func (s *Source) VerifyWaiting(ctx context.Context, c *weir.Capture, queue string, q weir.Comparison, f func(key []string)) error {
+	p, err := s.verifyPlan(ctx, c)
+	if err != nil {
+		return err
+	}
+	list, err := s.registered(ctx)
+	if err != nil {
+		return err
+	}
+	sql, err := renderPart("postgres/verify/digests.sql.tmpl", "waiting", s.queueArgs(queue))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, sql, c.ID)
+	if err != nil {
+		return translate(err, weir.AtSource, "verify", c.Table.String())
+	}
+	var instance, concept [16]byte
+	var ch weir.Change
+	_, err = pgx.ForEachRow(rows, []any{&instance, &ch.ChangeType, &concept, &ch.OldPrimaryKey, &ch.HasOldPrimaryKey, &ch.CaptureID}, func() error {
+		ch.InstanceGUID, ch.ConceptGUID = instance, concept
+		if i := captureFor(list, ch); i < 0 || list[i].ID != c.ID {
+			return nil
+		}
+		texts, err := keyTexts(p, ch)
+		if err != nil {
+			return nil // the key of no row
+		}
+		key, err := neutralKey(p, texts)
+		if err != nil {
+			return nil // the same
+		}
+		out := make([]string, len(key))
+		for i := range key {
+			out[i] = canonicalKey(q.Key[i].Form, p.keyCols[i], key[i])
+		}
+		f(out)
+		return nil
+	})
+	return translate(err, weir.AtSource, "verify", c.Table.String())
+}
+
+// canonicalKey is what the SQL of canonical makes of a key, from its neutral
+// text.
+func canonicalKey(form weir.Form, c *column, neutral weir.Field) string {
+	text := string(neutral)
+	switch {
+	case form == weir.FormNumber && c.Kind == weir.Bool:
+		if text == "true" {
+			return "1"
+		}
+		return "0"
+	case form == weir.FormNumber && strings.Contains(text, "."):
+		return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	case form == weir.FormFloat:
+		if x, err := strconv.ParseFloat(text, 64); err == nil {
+			return fmt.Sprintf("%016x", math.Float64bits(x))
+		}
+	case form == weir.FormBytes:
+		return hex.EncodeToString(neutral)
+	}
+	return text
 }
 
 // VerifyShape returns the columns of a capture's table that have the given names

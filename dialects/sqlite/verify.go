@@ -72,6 +72,50 @@ func (s *Source) VerifyKeys(ctx context.Context, c *weir.Capture, q weir.Compari
 	return out, err
 }
 
+// VerifyWaiting calls f with the key of each change of the capture in the queue
+// and in the inbox, in one read transaction.
+func (s *Source) VerifyWaiting(ctx context.Context, c *weir.Capture, queue string, q weir.Comparison, f func(key []string)) error {
+	return s.verify(ctx, c, func(ctx context.Context, x *session, p *plan) error {
+		list, err := readRegistry(ctx, x)
+		if err != nil {
+			return err
+		}
+		table, err := queueOf(ctx, x, queue)
+		if err != nil {
+			return err
+		}
+		const columns = "select instance_guid, change_type, coalesce(concept_guid, ''), coalesce(old_primary_key, ''), old_primary_key is not null, coalesce(capture_id, 0) from "
+		const where = " where capture_id = ?1 or capture_id is null"
+		var instance, concept string
+		var ch weir.Change
+		return x.each(ctx, columns+table+where+" union all "+columns+"weir_inbox"+where, []any{c.ID},
+			[]any{&instance, &ch.ChangeType, &concept, &ch.OldPrimaryKey, &ch.HasOldPrimaryKey, &ch.CaptureID}, func() error {
+				ch.InstanceGUID, _ = weir.ParseGUID(instance) // zero for what weir did not write
+				ch.ConceptGUID, _ = weir.ParseGUID(concept)
+				if i := captureFor(list, ch); i < 0 || list[i].ID != c.ID {
+					return nil
+				}
+				if p.Kind != weir.Plain {
+					f([]string{ch.InstanceGUID.String()})
+					return nil
+				}
+				key, err := parseKey(ch.OldPrimaryKey, len(p.keyCols))
+				if err != nil {
+					return nil // the key of no row
+				}
+				out := make([]string, len(key))
+				for i, v := range key {
+					if n, ok := v.(int64); ok && p.keyCols[i].affinity == affReal {
+						v = float64(n) // as the table holds it
+					}
+					out[i] = canonical(q.Key[i].Form, p.keyCols[i].Kind, v)
+				}
+				f(out)
+				return nil
+			})
+	})
+}
+
 // VerifyShape returns the columns of a capture's table that have the given names
 // and are not computed here, by those names.
 func (t *Target) VerifyShape(ctx context.Context, c *weir.Capture, names []string) (*weir.Shape, error) {
