@@ -287,6 +287,9 @@ func TestQueue(t *testing.T) {
 			if r := l.weir(exitDone, "__complete", "pull", ""); !strings.HasPrefix(r.out, "copy\n") {
 				t.Errorf("completion: %s", r.out)
 			}
+			if r := l.weir(exitDone, "__complete", "verify", ""); !strings.HasPrefix(r.out, "copy\n") {
+				t.Errorf("completion: %s", r.out)
+			}
 			if r := l.weir(exitUsage, "queue", "list", "--state", "x"); r.errors != "weir: --state \"x\" is not known\nTry: ready, in flight, waiting, postponed, dead\n" {
 				t.Errorf("unknown state: %s", r.errors)
 			}

@@ -26,29 +26,10 @@ SIGTERM and Ctrl-C stop it after the batch in hand, a second one at once.`,
 		Example: `  weir pull warehouse
   weir pull warehouse --allow-deletes
   weir pull warehouse --json`,
-		Args: exactArgs("NAME"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			c, err := config.Load(a.setting(cmd, "config", "WEIR_CONFIG", ""), a.env)
-			if err != nil || len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			var names []string
-			for i := range c.Pulls {
-				names = append(names, c.Pulls[i].Name)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              exactArgs("NAME"),
+		ValidArgsFunction: a.completePull,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) (err error) {
-				_, place, err := c.Pull(args[0])
-				if err != nil {
-					return err
-				}
-				t, err := openTarget(ctx, c, place)
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, t.Close()) }()
+			return a.withPull(cmd, args[0], func(ctx context.Context, c *config.Config, place int, s dialects.Source, t weir.Target) error {
 				p, err := a.puller(ctx, c, place, s, t, allowDeletes)
 				if err != nil {
 					return err
@@ -218,4 +199,33 @@ func (a *app) release(ctx context.Context, c *config.Config, s dialects.Source, 
 	}
 	_, err = fmt.Fprintf(a.stdout, "pull %s is %s\n", guid, done)
 	return err
+}
+
+// withPull runs f with the source and the target of a pull open.
+func (a *app) withPull(cmd *cobra.Command, name string, f func(ctx context.Context, c *config.Config, place int, s dialects.Source, t weir.Target) error) error {
+	return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) (err error) {
+		_, place, err := c.Pull(name)
+		if err != nil {
+			return err
+		}
+		t, err := openTarget(ctx, c, place)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, t.Close()) }()
+		return f(ctx, c, place, s, t)
+	})
+}
+
+// completePull completes the name of a pull, the only argument.
+func (a *app) completePull(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := config.Load(a.setting(cmd, "config", "WEIR_CONFIG", ""), a.env)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range c.Pulls {
+		names = append(names, c.Pulls[i].Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

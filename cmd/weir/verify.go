@@ -41,18 +41,10 @@ the change has arrived, or --wait is over; then it is unsettled, and listed apar
 Exit code 3 while something differs.`,
 		Example: `  weir verify warehouse
   weir verify warehouse --json`,
-		Args: exactArgs("NAME"),
+		Args:              exactArgs("NAME"),
+		ValidArgsFunction: a.completePull,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSource(cmd, func(ctx context.Context, c *config.Config, s dialects.Source) (err error) {
-				_, place, err := c.Pull(args[0])
-				if err != nil {
-					return err
-				}
-				t, err := openTarget(ctx, c, place)
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, t.Close()) }()
+			return a.withPull(cmd, args[0], func(ctx context.Context, c *config.Config, place int, s dialects.Source, t weir.Target) error {
 				v, err := a.verify(ctx, c, place, s, t, wait)
 				if err != nil {
 					return locate(c, place, err)
