@@ -72,7 +72,13 @@ AS
 
 func newSite(t testing.TB, statements ...string) *site {
 	t.Helper()
-	url := testdb.SQLServer(t)
+	return newSiteWith(t, nil, statements...)
+}
+
+// newSiteWith is newSite in a database with settings.
+func newSiteWith(t testing.TB, settings []string, statements ...string) *site {
+	t.Helper()
+	url := testdb.SQLServer(t, settings...)
 	s := &site{TB: t, url: url}
 	var err error
 	if s.db, err = sql.Open("sqlserver", url); err != nil {

@@ -75,6 +75,8 @@ func babelfishNumber(e mssql.Error) mssql.Error {
 			e.Number = errSnapshot
 		case strings.Contains(e.Message, "permission denied"):
 			e.Number = errRights
+		case strings.HasPrefix(e.Message, "login error: role "), strings.HasPrefix(e.Message, "login error: password authentication failed"):
+			e.Number = errLogin
 		case strings.HasPrefix(e.Message, "procedure ") && strings.HasSuffix(e.Message, " does not exist"):
 			e.Number = errNoSuchProcedure
 		case strings.HasPrefix(e.Message, "relation ") && strings.HasSuffix(e.Message, " does not exist"):

@@ -111,6 +111,9 @@ func (s *Source) resolve(ctx context.Context, spec weir.CaptureSpec) (*plan, []s
 	case !about.mayAlter:
 		return refuse("the login that weir connects as may not create triggers on it", "GRANT ALTER ON "+tableName(t.Table)+" TO that login's user")
 	}
+	if err := t.readCascades(ctx, s); err != nil {
+		return nil, nil, translate(err, weir.AtSource, "describe", t.String())
+	}
 	c := &weir.Capture{
 		ID: weir.CaptureIDOf(t.Table, spec.ChangeType), Table: t.Table, Kind: weir.Plain, ChangeType: spec.ChangeType,
 		Tagging: spec.Tagging, Queues: slices.Clone(spec.Queues),

@@ -143,3 +143,14 @@ func (t *table) readUniques(ctx context.Context, q queryer) error {
 	}
 	return nil
 }
+
+// readCascades finds the columns that a foreign key's action may change.
+func (t *table) readCascades(ctx context.Context, q queryer) error {
+	var id int
+	return each(ctx, q, catalogSQL("cascades"), []any{t.id}, []any{&id}, func() error {
+		for i := range t.columns {
+			t.columns[i].cascaded = t.columns[i].cascaded || t.columns[i].id == id
+		}
+		return nil
+	})
+}

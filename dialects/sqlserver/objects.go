@@ -80,9 +80,11 @@ func (s *Source) tagging(p *plan) tagging {
 		return list
 	}
 	t.New, t.Old = rows("inserted"), rows("deleted")
+	// UPDATE() takes no computed column, and the manual does not say that it knows
+	// of a foreign key's action; Babelfish's does not.
 	var updated []string
 	for _, c := range p.keyCols {
-		if c.computed {
+		if c.computed || c.cascaded {
 			updated = []string{"1 = 1"}
 			break
 		}

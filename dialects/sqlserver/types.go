@@ -28,6 +28,7 @@ type column struct {
 	collation  string
 	codePage   int // of a char or varchar column
 	hasDefault bool
+	cascaded   bool // a foreign key's action may change it; set by readCascades
 }
 
 // written reports a column that a statement may set.

@@ -131,6 +131,9 @@ func checkSQLServer() error {
 	tds.product = "SQL Server " + version
 	if tds.babelfish {
 		tds.product = "Babelfish " + version
+		if err := execSQLServer(ctx, tds.url, alone+"exec sp_babelfish_configure 'escape_hatch_rowversion', 'ignore', 'server'"); err != nil {
+			return fmt.Errorf("let Babelfish have rowversion columns: %w", err)
+		}
 	} else if major, _ := strconv.Atoi(number.FindString(version)); major < oldestSQLServer {
 		return fmt.Errorf("server of WEIR_TEST_SQLSERVER_URL is %s; the tests need version %d (2019) or later", tds.product, oldestSQLServer)
 	}
